@@ -1,0 +1,192 @@
+//! Uploaded files, and where in them a fact was read.
+
+use crate::units::UnixMicros;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Position of an artifact in [`crate::Evidence::artifacts`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ArtifactId(pub u32);
+
+/// What an artifact was taken for, decided by content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ArtifactKind {
+    /// The plain `nvidia-smi` table, one or several.
+    NvidiaSmi,
+    /// A log with memory figures per rank or device and step.
+    StepLog,
+    /// Text with an out-of-memory message.
+    OomMessage,
+    /// A PyTorch CUDA memory snapshot pickle.
+    TorchSnapshot,
+    /// A Python source file.
+    PythonScript,
+    /// Readable text in which no reader found memory evidence.
+    Text,
+    /// An archive; its members are artifacts of their own.
+    Archive,
+    /// Nothing could be read; the warnings say why. The file is kept.
+    Unreadable,
+}
+
+impl ArtifactKind {
+    /// The words for readers.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::NvidiaSmi => "nvidia-smi table",
+            Self::StepLog => "step log",
+            Self::OomMessage => "out-of-memory message",
+            Self::TorchSnapshot => "PyTorch memory snapshot",
+            Self::PythonScript => "Python script",
+            Self::Text => "text",
+            Self::Archive => "archive",
+            Self::Unreadable => "not readable",
+        }
+    }
+}
+
+/// Something a reader skipped or doubts, in a sentence that says where, why and what to do.
+pub type Warning = String;
+
+/// One line of what was understood of a file (`artifacts[]` of the diagnosis JSON).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArtifactInfo {
+    /// Display name: the uploaded name, or `archive.zip/member` for members. Never used as a path.
+    pub name: String,
+    /// What it was taken for.
+    pub kind: ArtifactKind,
+    /// Global ranks it speaks of, ascending.
+    pub ranks: Vec<u32>,
+    /// GPU indices it speaks of, ascending.
+    #[serde(default)]
+    pub devices: Vec<u32>,
+    /// Size as uploaded, in bytes.
+    pub bytes: u64,
+    /// What was skipped or could not be read.
+    pub warnings: Vec<Warning>,
+}
+
+/// A place inside an artifact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// 1-based line.
+    Line(u64),
+    /// 1-based lines, both ends included.
+    Lines(u64, u64),
+    /// Byte offset of the decompressed content.
+    Offset(u64),
+}
+
+/// Where a fact was read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Provenance {
+    /// The artifact.
+    pub artifact: ArtifactId,
+    /// The place in it.
+    pub place: Place,
+    /// The time printed beside the fact, if it could be read as one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<UnixMicros>,
+    /// The text itself, cut to [`Provenance::QUOTE_CHARS`] characters; empty for binary formats.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub quote: String,
+}
+
+impl Provenance {
+    /// Longest quote kept with a fact.
+    pub const QUOTE_CHARS: usize = 240;
+
+    /// A line with its text (trimmed at the end and cut to size on a character boundary).
+    pub fn line(artifact: ArtifactId, line: u64, text: &str) -> Self {
+        Self { artifact, place: Place::Line(line), time: None, quote: cut(text) }
+    }
+
+    /// A byte offset of a binary format.
+    pub fn offset(artifact: ArtifactId, offset: u64) -> Self {
+        Self { artifact, place: Place::Offset(offset), time: None, quote: String::new() }
+    }
+}
+
+fn cut(text: &str) -> String {
+    let text = text.trim_end();
+    match text.char_indices().nth(Provenance::QUOTE_CHARS) {
+        Some((end, _)) => {
+            let mut short = text.get(..end).unwrap_or_default().to_owned();
+            short.push('…');
+            short
+        }
+        None => text.to_owned(),
+    }
+}
+
+/// A reference that a reader can open (`evidence[]` of the diagnosis JSON).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct EvidenceRef {
+    /// Name of the artifact.
+    pub artifact: String,
+    /// First line, 1-based.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
+    /// Last line where it spans several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line_end: Option<u64>,
+    /// Byte offset in binary artifacts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
+    /// Microseconds since the Unix epoch, where the fact has a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<i64>,
+    /// Training step, where the fact has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<u64>,
+    /// The text at that place.
+    pub quote: String,
+    /// In a cause: which of its reasons this supports, `why.0`, `against.1`, ...
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// `nvidia-smi.txt:41-47`, `train.py:56`, `snap.pickle@4096`.
+impl fmt::Display for EvidenceRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.artifact)?;
+        match (self.line, self.line_end, self.offset) {
+            (Some(line), Some(end), _) if end > line => write!(f, ":{line}-{end}"),
+            (Some(line), _, _) => write!(f, ":{line}"),
+            (None, _, Some(offset)) => write!(f, "@{offset}"),
+            _ => match self.step {
+                Some(step) => write!(f, " step {step}"),
+                None => Ok(()),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_read_as_people_write_them() {
+        let at = |line, line_end, offset| EvidenceRef {
+            artifact: "a.txt".into(),
+            line,
+            line_end,
+            offset,
+            ..Default::default()
+        };
+        assert_eq!(at(Some(41), Some(47), None).to_string(), "a.txt:41-47");
+        assert_eq!(at(Some(41), Some(41), None).to_string(), "a.txt:41");
+        assert_eq!(at(None, None, Some(4096)).to_string(), "a.txt@4096");
+    }
+
+    #[test]
+    fn quotes_are_cut_on_a_character_boundary() {
+        let long = "显".repeat(500);
+        let quote = Provenance::line(ArtifactId(0), 1, &long).quote;
+        assert_eq!(quote.chars().count(), Provenance::QUOTE_CHARS + 1);
+    }
+}

@@ -1,0 +1,344 @@
+//! What readers understood: device tables, step records, out-of-memory messages, snapshots.
+//!
+//! Missing is `None`, never zero. Every row says where it was read.
+
+use crate::artifact::{ArtifactId, ArtifactInfo, Provenance};
+use crate::subject::{Phase, Quantity, Subject};
+use crate::units::{Bytes, Rank, Step, UnixMicros};
+use serde::{Deserialize, Serialize};
+
+/// Everything that was understood of a run's artifacts.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Evidence {
+    /// The artifacts; [`ArtifactId`] is the position here.
+    pub artifacts: Vec<ArtifactInfo>,
+    /// One per `nvidia-smi` table (or NVML reading), in order of appearance.
+    #[serde(default)]
+    pub device_tables: Vec<DeviceTable>,
+    /// One per log line that says memory or batch shape of a rank or device.
+    #[serde(default)]
+    pub steps: Vec<StepRecord>,
+    /// Out-of-memory messages.
+    #[serde(default)]
+    pub ooms: Vec<OomEvent>,
+    /// PyTorch memory snapshots, one per file.
+    #[serde(default)]
+    pub snapshots: Vec<SnapshotEvidence>,
+}
+
+impl Evidence {
+    /// Appends `other`, renumbering its artifacts.
+    pub fn merge(&mut self, mut other: Self) {
+        let base = u32::try_from(self.artifacts.len()).unwrap_or(u32::MAX);
+        other.shift_artifacts(base);
+        self.artifacts.append(&mut other.artifacts);
+        self.device_tables.append(&mut other.device_tables);
+        self.steps.append(&mut other.steps);
+        self.ooms.append(&mut other.ooms);
+        self.snapshots.append(&mut other.snapshots);
+    }
+
+    /// The artifact's display name, or an empty text for an id that does not exist.
+    pub fn artifact_name(&self, id: ArtifactId) -> &str {
+        usize::try_from(id.0).ok().and_then(|i| self.artifacts.get(i)).map_or("", |a| a.name.as_str())
+    }
+
+    fn shift_artifacts(&mut self, base: u32) {
+        let shift = |p: &mut Provenance| p.artifact.0 = p.artifact.0.saturating_add(base);
+        for table in &mut self.device_tables {
+            shift(&mut table.at);
+            table.devices.iter_mut().for_each(|row| shift(&mut row.at));
+            table.processes.iter_mut().for_each(|row| shift(&mut row.at));
+        }
+        self.steps.iter_mut().for_each(|row| shift(&mut row.at));
+        self.ooms.iter_mut().for_each(|row| shift(&mut row.at));
+        self.snapshots.iter_mut().for_each(|row| shift(&mut row.at));
+    }
+}
+
+/// One reading of all devices of a node at one instant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceTable {
+    /// First line of the table.
+    pub at: Provenance,
+    /// The time as printed (`Wed Dec 16 10:41:07 2020`), which has no zone.
+    pub time_text: Option<String>,
+    /// The same read as if it were UTC: good for order and distance within one file, not across hosts.
+    pub time: Option<UnixMicros>,
+    /// Driver version as printed.
+    pub driver_version: Option<String>,
+    /// CUDA version as printed.
+    pub cuda_version: Option<String>,
+    /// Device rows, physical GPUs first and then MIG slices, in printed order.
+    pub devices: Vec<DeviceRow>,
+    /// Process rows in printed order.
+    pub processes: Vec<ProcessRow>,
+    /// Whether `processes` can be trusted to be the whole list.
+    pub listing: ProcessListing,
+}
+
+/// What is known about the completeness of a process list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProcessListing {
+    /// The list was printed with rows.
+    Listed,
+    /// The tool said that it found none (also what containers print while memory is in use).
+    NoneFound,
+    /// Rows were printed, but some could not be read or were withheld.
+    Partial,
+    /// The text ends before the list, or has none.
+    Missing,
+}
+
+/// One GPU or MIG slice in a [`DeviceTable`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeviceRow {
+    /// The row.
+    pub at: Provenance,
+    /// [`Subject::Device`] or [`Subject::MigSlice`].
+    pub subject: Subject,
+    /// Name as printed (may be shortened with `...`).
+    pub name: Option<String>,
+    /// PCI bus id as printed.
+    pub bus_id: Option<String>,
+    /// `GPU-…` where known.
+    pub uuid: Option<String>,
+    /// Used memory of the device.
+    pub used: Option<Bytes>,
+    /// Capacity.
+    pub total: Option<Bytes>,
+    /// Utilisation of the SMs in percent.
+    pub utilization_percent: Option<u8>,
+    /// A display is driven by this device.
+    pub display_active: Option<bool>,
+    /// MIG is enabled on this device (its totals then are those of all slices).
+    pub mig_enabled: Option<bool>,
+}
+
+/// One process on one device in a [`DeviceTable`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProcessRow {
+    /// The row.
+    pub at: Provenance,
+    /// Where it holds memory.
+    pub subject: Subject,
+    /// PID as the driver sees it (host namespace).
+    pub pid: Option<u32>,
+    /// `C`, `G`, `C+G`, `M+C` as printed.
+    pub kind: Option<String>,
+    /// Name as printed (may be shortened from the left).
+    pub name: Option<String>,
+    /// Its memory there; `None` when the tool printed N/A.
+    pub used: Option<Bytes>,
+    /// Global rank, where something tells it.
+    pub rank: Option<Rank>,
+}
+
+/// One log line that says something of one rank (or device) at one step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// The line.
+    pub at: Provenance,
+    /// Whose figures these are.
+    pub subject: Subject,
+    /// The step, if printed.
+    pub step: Option<Step>,
+    /// The phase, if printed or evident.
+    pub phase: Option<Phase>,
+    /// Shape of the batch's first tensor, outermost dimension first.
+    pub batch_shape: Option<Vec<u64>>,
+    /// Samples in the batch, if printed.
+    pub batch_samples: Option<u64>,
+    /// Tokens in the batch, if printed.
+    pub batch_tokens: Option<u64>,
+    /// Allocated now.
+    pub allocated: Option<Bytes>,
+    /// Peak allocated; since start or since the last reset, which the log does not say.
+    pub peak_allocated: Option<Bytes>,
+    /// Reserved now.
+    pub reserved: Option<Bytes>,
+    /// Peak reserved.
+    pub peak_reserved: Option<Bytes>,
+    /// Used memory of the device, all processes.
+    pub device_used: Option<Bytes>,
+}
+
+impl StepRecord {
+    /// A record with only its place and subject.
+    pub fn new(at: Provenance, subject: Subject) -> Self {
+        Self {
+            at,
+            subject,
+            step: None,
+            phase: None,
+            batch_shape: None,
+            batch_samples: None,
+            batch_tokens: None,
+            allocated: None,
+            peak_allocated: None,
+            reserved: None,
+            peak_reserved: None,
+            device_used: None,
+        }
+    }
+
+    /// The figure for `quantity`, if this line has it.
+    pub fn bytes(&self, quantity: Quantity) -> Option<Bytes> {
+        match quantity {
+            Quantity::Allocated => self.allocated,
+            Quantity::PeakAllocated => self.peak_allocated,
+            Quantity::Reserved => self.reserved,
+            Quantity::PeakReserved => self.peak_reserved,
+            Quantity::DeviceUsed => self.device_used,
+            _ => None,
+        }
+    }
+
+    /// Samples: as printed, else the outermost dimension of the batch.
+    pub fn samples(&self) -> Option<u64> {
+        self.batch_samples.or_else(|| self.batch_shape.as_ref()?.first().copied())
+    }
+
+    /// Tokens: as printed, else the product of the batch's shape (padding included).
+    pub fn elements(&self) -> Option<u64> {
+        self.batch_tokens.or_else(|| {
+            let shape = self.batch_shape.as_ref().filter(|s| !s.is_empty())?;
+            Some(shape.iter().fold(1u64, |n, d| n.saturating_mul(*d)))
+        })
+    }
+}
+
+/// One out-of-memory message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OomEvent {
+    /// Its first line.
+    pub at: Provenance,
+    /// The grammar it follows (`F3`, `tensorflow_bfc`, `cuda_runtime`, ...; see the reader).
+    pub family: String,
+    /// The rank that said it, if a prefix or the text tells.
+    pub rank: Option<Rank>,
+    /// The device index in the message, as that process sees it.
+    pub device: Option<u32>,
+    /// What was asked of the driver (the segment, not the tensor).
+    pub tried: Option<Bytes>,
+    /// Capacity of the device.
+    pub total: Option<Bytes>,
+    /// Free on the device.
+    pub free: Option<Bytes>,
+    /// All memory of this process on the device, context included.
+    pub this_process: Option<Bytes>,
+    /// Allocated by PyTorch.
+    pub allocated: Option<Bytes>,
+    /// Reserved by PyTorch in total.
+    pub reserved: Option<Bytes>,
+    /// Reserved but not allocated.
+    pub reserved_unallocated: Option<Bytes>,
+    /// Other processes that the message lists on the device.
+    pub others: Vec<OtherProcess>,
+    /// The message is about host memory, not VRAM.
+    #[serde(default)]
+    pub host_memory: bool,
+}
+
+/// A process that an out-of-memory message lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherProcess {
+    /// PID as the driver sees it.
+    pub pid: u32,
+    /// Its memory on the device.
+    pub used: Bytes,
+}
+
+/// One PyTorch CUDA memory snapshot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SnapshotEvidence {
+    /// Offset 0 of the file.
+    pub at: Provenance,
+    /// From the file name; the format itself does not say.
+    pub rank: Option<Rank>,
+    /// Versions of torch that write this shape, `2.5 - 2.7`.
+    pub torch_versions: String,
+    /// One per CUDA device that holds segments or events.
+    pub devices: Vec<SnapshotDevice>,
+}
+
+/// One device in a snapshot. All bytes are of the moment of the snapshot unless the name says otherwise.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SnapshotDevice {
+    /// CUDA ordinal as that process sees it.
+    pub device: u32,
+    /// Sum of the segments' `total_size`.
+    pub reserved: Bytes,
+    /// Sum of the segments' `allocated_size`.
+    pub allocated: Bytes,
+    /// Sum of the segments' `active_size`.
+    pub active: Bytes,
+    /// Sum of requested bytes over active blocks, where the file has them.
+    pub requested: Option<Bytes>,
+    /// Free bytes inside segments of private pools (CUDA graphs): not fragmentation.
+    pub private_pool_inactive: Bytes,
+    /// Number of segments.
+    pub segments: u64,
+    /// Number of blocks.
+    pub blocks: u64,
+    /// Number of recorded events.
+    pub events: u64,
+    /// Segments whose own sums disagree with their blocks.
+    pub mismatched_segments: u64,
+    /// Largest requested bytes live at any recorded event; `None` without events.
+    pub peak_requested_in_window: Option<Bytes>,
+    /// Events before the first retained one were lost (ring buffer): a peak there is invisible.
+    pub window_truncated: bool,
+    /// Live requested bytes over the recorded events, reduced to min and max per bucket.
+    pub live: Option<Series>,
+    /// Largest live call sites at the moment of the snapshot, biggest first.
+    pub top_sites: Vec<CallSite>,
+    /// Out-of-memory events in the trace: (event index, requested bytes, free bytes).
+    pub ooms: Vec<(u64, Bytes, Bytes)>,
+}
+
+/// Live bytes that one stack allocated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallSite {
+    /// Innermost frame first; the user's own code near the end. Empty when no stack was recorded.
+    pub frames: Vec<Frame>,
+    /// Live bytes (rounded sizes).
+    pub bytes: Bytes,
+    /// Live blocks.
+    pub blocks: u64,
+}
+
+/// One stack frame.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Frame {
+    /// Function.
+    pub function: String,
+    /// File as recorded.
+    pub file: String,
+    /// 1-based line; 0 for native frames.
+    pub line: u32,
+}
+
+/// What the x values of a [`Series`] are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SeriesAxis {
+    /// Training steps.
+    Step,
+    /// Microseconds since the Unix epoch.
+    UnixMicros,
+    /// Index of the event or row.
+    Index,
+}
+
+/// Values of one quantity over time, as parallel columns.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Series {
+    /// Meaning of `x`.
+    pub axis: SeriesAxis,
+    /// Ascending.
+    pub x: Vec<i64>,
+    /// Bytes, same length as `x`.
+    pub y: Vec<u64>,
+}

@@ -1,0 +1,32 @@
+//! The words of Rankscope as plain serde types.
+//!
+//! Everything above speaks in these: readers fill an [`Evidence`], the diagnosis turns it into a
+//! [`Diagnosis`] and [`Figures`], and a [`Report`] is both, frozen at a moment. This crate does no I/O, knows no
+//! format, no rule and no page, and compiles to wasm.
+
+mod artifact;
+mod cause;
+mod checklist;
+mod diagnosis;
+mod evidence;
+mod figures;
+mod report;
+mod subject;
+mod units;
+
+pub use artifact::{ArtifactId, ArtifactInfo, ArtifactKind, EvidenceRef, Place, Provenance, Warning};
+pub use cause::CauseLabel;
+pub use checklist::{Item, ItemStatus, Stage};
+pub use diagnosis::{
+    Cause, ChecklistEntry, Collect, DIAGNOSIS_FORMAT, Diagnosis, Finding, Imbalance, OpensAt, Severity, Verdict,
+};
+pub use evidence::{
+    CallSite, DeviceRow, DeviceTable, Evidence, Frame, OomEvent, OtherProcess, ProcessListing, ProcessRow, Series,
+    SeriesAxis, SnapshotDevice, SnapshotEvidence, StepRecord,
+};
+pub use figures::{
+    Composition, Figures, Part, PartKind, PeakBar, Peaks, PhaseSpan, Timeline, TimelineLine, TimelineMark,
+};
+pub use report::{Report, RunInfo, RunSummary, ShareInfo};
+pub use subject::{Phase, Quantity, Subject};
+pub use units::{Bytes, GIB, KIB, MIB, Rank, Step, UnixMicros};
