@@ -211,7 +211,7 @@ impl Open {
         let understood = match self.section {
             Section::Devices => self.device_row(row, at),
             Section::Mig => self.mig_row(row, at),
-            Section::Processes => self.process_row(inner, at),
+            Section::Processes => self.process_row(inner, row.ends_with('|'), at),
         };
         // A device row after the list (heads lost in a copy) is told by its bus id.
         if !understood && self.section != Section::Devices && starts_device(row) {
@@ -299,7 +299,7 @@ impl Open {
         true
     }
 
-    fn process_row(&mut self, inner: &str, at: &Provenance) -> bool {
+    fn process_row(&mut self, inner: &str, whole: bool, at: &Provenance) -> bool {
         if self.list.closed {
             return false;
         }
@@ -310,7 +310,7 @@ impl Open {
         if self.table.processes.len() >= MAX_ROWS {
             return false;
         }
-        match parse_process(inner, self.has_instances) {
+        match parse_process(inner, whole, self.has_instances) {
             Some(Parsed::Row(mut process)) => {
                 process.at = at.clone();
                 self.list.withheld |= process.pid.is_none();
@@ -507,7 +507,9 @@ enum Parsed {
 }
 
 /// `<gpu> [<gi> <ci>] <pid> [<type>] <name> <memory>`. The name may hold blanks and is shortened from its left.
-fn parse_process(inner: &str, has_instances: Option<bool>) -> Option<Parsed> {
+///
+/// A row that is not `whole` was cut, and so may be its last word: it is not taken for a PID or a size.
+fn parse_process(inner: &str, whole: bool, has_instances: Option<bool>) -> Option<Parsed> {
     let words = bracketed_words(inner);
     let mut left = words.as_slice();
     let device: u32 = take(&mut left)?.parse().ok().filter(|i| *i < 100_000)?;
@@ -530,6 +532,9 @@ fn parse_process(inner: &str, has_instances: Option<bool>) -> Option<Parsed> {
     if pid.parse::<u32>().is_err() && !is_absent(pid) {
         return None;
     }
+    if left.is_empty() {
+        return None;
+    }
     let kind = left.first().filter(|w| is_kind(w)).copied();
     if kind.is_some() {
         left = left.get(1..).unwrap_or_default();
@@ -537,8 +542,9 @@ fn parse_process(inner: &str, has_instances: Option<bool>) -> Option<Parsed> {
     let mut used = None;
     if let Some((last, before)) = left.split_last() {
         used = memory(last);
-        // A row that was cut at the right has no memory; its last word belongs to the name.
-        if used.is_some() || is_absent(last) {
+        // What is no memory belongs to the name, unless it is the beginning of a size that was cut.
+        let is_cut_size = !whole && last.starts_with(|c: char| c.is_ascii_digit());
+        if used.is_some() || is_absent(last) || is_cut_size {
             left = before;
         }
     }

@@ -4,7 +4,7 @@
 
 use crate::container::{self, Budget, Member, display_name};
 use crate::context::{Limits, ReadContext};
-use crate::sniff::{self, Content};
+use crate::sniff::{self, Content, TextEncoding};
 use crate::text;
 use rankscope_model::{ArtifactId, ArtifactInfo, ArtifactKind, Evidence};
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
@@ -107,7 +107,13 @@ impl Upload<'_> {
             }
             Content::Zip => self.spooled_zip(name, bytes, &mut peeked, depth),
             Content::Tar => self.tar(name, bytes, &mut peeked, depth),
-            content => self.file(name, bytes, content, &mut BufReader::with_capacity(256 << 10, peeked)),
+            Content::Text(TextEncoding::Utf8) if sniff::is_python(name, &String::from_utf8_lossy(&peeked.head)) => {
+                self.file(name, bytes, |ctx| read_script(&mut BufReader::new(&mut peeked), ctx));
+            }
+            content => {
+                let mut input = BufReader::with_capacity(256 << 10, peeked);
+                self.file(name, bytes, |ctx| read_file(content, &mut input, ctx));
+            }
         }
     }
 
@@ -198,9 +204,9 @@ impl Upload<'_> {
     }
 
     /// A file that holds no others.
-    fn file(&mut self, name: &str, bytes: u64, content: Content, input: &mut dyn BufRead) {
+    fn file(&mut self, name: &str, bytes: u64, read: impl FnOnce(&ReadContext<'_>) -> Evidence) {
         let ctx = ReadContext { artifact: ArtifactId(0), name, limits: self.limits };
-        let mut evidence = read_file(content, input, &ctx);
+        let mut evidence = read(&ctx);
         for artifact in &mut evidence.artifacts {
             artifact.bytes = bytes;
         }
@@ -210,6 +216,12 @@ impl Upload<'_> {
     fn add(&mut self, evidence: Evidence) {
         self.evidence.merge(evidence);
     }
+}
+
+/// A training script is kept as it is; its facts come from its syntax tree, never from the text readers, which would
+/// take sample output in a docstring for evidence.
+fn read_script(_input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Evidence {
+    Evidence { artifacts: vec![ctx.info(ArtifactKind::PythonScript)], ..Evidence::default() }
 }
 
 /// Picks the reader.
