@@ -17,7 +17,7 @@ pub async fn observe(State(state): State<AppState>, request: Request, next: Next
     let status = response.status().as_u16();
     state.service.metrics.request(status);
     let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    tracing::info!(%method, path, status, millis, "answered");
+    tracing::debug!(%method, path, status, millis, "answered");
     response
 }
 
