@@ -17,7 +17,7 @@ pub fn ShareBox(children: Children) -> impl IntoView {
     view! {
         <div class="share-box" node_ref=root>
             {children()}
-            <p class="said" role="status">{move || said.get()}</p>
+            <p class="said" class:quiet=move || said.with(String::is_empty) role="status">{move || said.get()}</p>
         </div>
     }
 }

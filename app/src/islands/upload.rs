@@ -54,7 +54,7 @@ pub fn Upload(children: Children) -> impl IntoView {
         <div class="upload" node_ref=root>
             {children()}
             <div class="upload-live">
-                <p class="said" role="status">{move || state.with(said)}</p>
+                <p class="said" class:quiet=move || state.with(|state| *state == State::Idle) role="status">{move || state.with(said)}</p>
                 {move || state.with(details)}
             </div>
         </div>
