@@ -18,7 +18,7 @@ use axum::{
     Router,
     body::Body,
     extract::DefaultBodyLimit,
-    http::{Response, StatusCode},
+    http::Response,
     middleware,
     response::IntoResponse,
     routing::{get, post},
@@ -31,7 +31,6 @@ use tower_http::{
         CompressionLayer,
         predicate::{DefaultPredicate, NotForContentType, Predicate},
     },
-    timeout::TimeoutLayer,
 };
 
 pub use guard::{Front, PublicUrl};
@@ -90,7 +89,7 @@ pub fn router(state: AppState) -> Router {
         .nest("/api/v1", api)
         .fallback(assets::asset_or_page)
         .layer(DefaultBodyLimit::max(SMALL_BODY))
-        .layer(TimeoutLayer::with_status_code(StatusCode::SERVICE_UNAVAILABLE, state.service.limits.answer_within));
+        .layer(middleware::from_fn_with_state(state.clone(), observe::deadline));
 
     let compressible = DefaultPredicate::new().and(NotForContentType::const_new("application/octet-stream"));
     quick

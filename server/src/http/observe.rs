@@ -1,10 +1,11 @@
-//! One log line and one count for every answer. Tokens of shares never reach the log.
+//! One log line and one count for every answer, and a deadline for it. Tokens of shares never reach the log.
 
 use super::AppState;
+use crate::errors::{Problem, ProblemKind};
 use axum::{
     extract::{Request, State},
     middleware::Next,
-    response::Response,
+    response::{IntoResponse, Response},
 };
 use std::time::Instant;
 
@@ -19,6 +20,16 @@ pub async fn observe(State(state): State<AppState>, request: Request, next: Next
     let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     tracing::debug!(%method, path, status, millis, "answered");
     response
+}
+
+/// Everything but uploads is answered within the limit, or given up.
+pub async fn deadline(State(state): State<AppState>, request: Request, next: Next) -> Response {
+    let limit = state.service.limits.answer_within;
+    if let Ok(response) = tokio::time::timeout(limit, next.run(request)).await {
+        return response;
+    }
+    let detail = "The answer took too long and was given up. Try again in a moment.";
+    Problem::new(ProblemKind::Unavailable, detail).because("deadline").into_response()
 }
 
 fn without_token(path: &str) -> &str {

@@ -2,6 +2,7 @@
 
 use super::words::{mark, percent, places, plain, remedy_parts, speaks_of};
 use rankscope_model::{Bytes, Cause, ItemStatus, Quantity, Report, Stage, Verdict};
+use std::collections::HashSet;
 
 /// What the terminal can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +13,9 @@ pub struct Terminal {
     pub width: usize,
 }
 
+const FOR: &str = "     for      ";
+const AGAINST: &str = "     against  ";
+const DO: &str = "     do       ";
 /// Ranks or devices drawn as bars; the rest is counted.
 const MAX_BARS: usize = 32;
 /// Columns of the longest bar.
@@ -90,31 +94,38 @@ fn causes(page: &mut Page, report: &Report) {
         return;
     }
     page.heading("Causes");
+    let mut told: HashSet<&str> = HashSet::new();
     for (index, cause) in report.diagnosis.causes.iter().enumerate() {
         if index > 0 {
             page.line("");
         }
-        one_cause(page, index + 1, cause);
+        one_cause(page, index + 1, cause, &mut told);
     }
 }
 
-fn one_cause(page: &mut Page, number: usize, cause: &Cause) {
+/// The first cause in full. Of the others, what tells them from those above: rivals mostly share their reasons.
+fn one_cause<'r>(page: &mut Page, number: usize, cause: &'r Cause, told: &mut HashSet<&'r str>) {
     let title = page.paint(Style::Bold, cause.label.title());
     let label = page.paint(Style::Dim, &format!("{}, {}", percent(cause.confidence), cause.label));
     page.line(&format!("  {number}  {title}  {label}"));
-    for (side, word, reasons) in [("why", "for    ", &cause.why), ("against", "against", &cause.against)] {
+    for (side, word, reasons) in [("why", FOR, &cause.why), ("against", AGAINST, &cause.against)] {
+        let mut repeated = false;
         for (index, reason) in reasons.iter().enumerate() {
-            let place = places(&cause.evidence, side, index).map(|place| format!("  [{place}]")).unwrap_or_default();
-            page.wrapped(&format!("     {word}  "), &format!("{}{place}", plain(reason)));
+            if told.insert(reason) {
+                let place = places(&cause.evidence, side, index).map(|place| format!("  [{place}]"));
+                page.wrapped(word, &format!("{}{}", plain(reason), place.unwrap_or_default()));
+            } else {
+                repeated = true;
+            }
+        }
+        if repeated {
+            page.wrapped(word, if number == 2 { "the same as for 1" } else { "the same as above" });
         }
     }
     let (words, code) = remedy_parts(&cause.remedy);
-    page.wrapped("     do       ", &plain(words));
-    for line in code {
-        let indent = line.len() - line.trim_start().len();
-        let line = format!("              {}{}", " ".repeat(indent), plain(line));
-        let line = page.paint(Style::Code, &line);
-        page.line(&line);
+    page.wrapped(DO, &plain(words));
+    if number == 1 {
+        page.code("              ", code);
     }
 }
 
@@ -140,11 +151,7 @@ fn next(page: &mut Page, report: &Report) {
     let Some((item, collect)) = &report.next else { return };
     page.heading("Next");
     page.wrapped("  ", &format!("{} ({})", plain(&collect.what), item.short_title()));
-    for line in collect.command.lines() {
-        let indent = line.len() - line.trim_start().len();
-        let line = page.paint(Style::Code, &format!("    {}{}", " ".repeat(indent), plain(line)));
-        page.line(&line);
-    }
+    page.code("    ", collect.command.lines());
 }
 
 fn files(page: &mut Page, report: &Report) {
@@ -153,7 +160,7 @@ fn files(page: &mut Page, report: &Report) {
         let mut facts = vec![artifact.kind.title().to_owned()];
         facts.extend(speaks_of(artifact));
         facts.push(Bytes(artifact.bytes).to_string());
-        let facts = page.paint(Style::Dim, &facts.join(", "));
+        let facts = page.paint(Style::Dim, &facts.join(" · "));
         page.line(&format!("  {}  {facts}", plain(&artifact.name)));
         for warning in &artifact.warnings {
             page.wrapped("    ! ", &plain(warning));
@@ -214,6 +221,16 @@ impl Page {
     fn line(&mut self, text: &str) {
         self.out.push_str(text.trim_end());
         self.out.push('\n');
+    }
+
+    /// Lines of code, each kept whole and with its own indentation.
+    fn code<'l>(&mut self, start: &str, lines: impl Iterator<Item = &'l str>) {
+        for line in lines {
+            let code = line.trim_start();
+            let indent = " ".repeat(line.len() - code.len());
+            let line = self.paint(Style::Code, &format!("{start}{indent}{}", plain(code)));
+            self.line(&line);
+        }
     }
 
     fn heading(&mut self, text: &str) {

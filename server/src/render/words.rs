@@ -52,12 +52,12 @@ pub fn speaks_of(artifact: &ArtifactInfo) -> Option<String> {
 }
 
 fn numbers(list: &[u32]) -> Option<String> {
-    let (first, last) = (list.first()?, list.last()?);
+    let (last, before) = list.split_last()?;
     let is_run = list.windows(2).all(|pair| matches!(pair, [a, b] if a.checked_add(1) == Some(*b)));
-    Some(if is_run && list.len() > 2 {
-        format!("{first} to {last}")
-    } else {
-        list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    Some(match before {
+        [] => last.to_string(),
+        [first, _, ..] if is_run => format!("{first} to {last}"),
+        _ => format!("{} and {last}", before.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
     })
 }
 
@@ -79,6 +79,15 @@ mod tests {
     #[test]
     fn strangers_text_cannot_command_the_terminal() {
         assert_eq!(plain("a\u{1b}[31mred\u{7}\nb"), "a [31mred  b");
+    }
+
+    #[test]
+    fn numbers_read_as_people_write_them() {
+        for (list, words) in [(&[3][..], "3"), (&[0, 1], "0 and 1"), (&[0, 1, 2], "0 to 2"), (&[0, 2, 5], "0, 2 and 5")]
+        {
+            assert_eq!(numbers(list).as_deref(), Some(words));
+        }
+        assert_eq!(numbers(&[]), None);
     }
 
     #[test]
