@@ -35,7 +35,7 @@ pub(crate) fn fresh_start() -> Collect {
 /// A run in which each process sees one GPU.
 pub(crate) fn one_visible_gpu() -> Collect {
     ask(
-        "The fix proven, or the rows still there: run as before with one visible GPU per process and record a table.",
+        "The fix proven, or the rows still there: run with one visible GPU per process (its device is then cuda:0) and record a table.",
         "torchrun --nproc_per_node=8 --no-python bash -c 'CUDA_VISIBLE_DEVICES=$LOCAL_RANK exec python train.py' & sleep 120; nvidia-smi > nvidia-smi-bound.txt",
     )
 }
@@ -73,7 +73,7 @@ pub(crate) fn phase_line() -> Collect {
 pub(crate) fn snapshots() -> Collect {
     ask(
         "What the heavy rank holds that the others do not, with the code line that made it; record on all ranks, dump at the peak.",
-        "torch.cuda.memory._record_memory_history(max_entries=200000); ...; torch.cuda.memory._dump_snapshot(f\"snapshot_rank{dist.get_rank()}.pickle\")",
+        "torch.cuda.memory._record_memory_history(max_entries=200000)  # before the first step\ntorch.cuda.memory._dump_snapshot(f\"snapshot_rank{dist.get_rank()}.pickle\")  # at the peak",
     )
 }
 

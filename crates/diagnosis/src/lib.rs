@@ -27,9 +27,9 @@ pub use policy::Policy;
 
 use case::Case;
 use combine::Ledger;
+use policy::SETTLED;
 use rankscope_model::{
-    CauseLabel, ChecklistEntry, Collect, DIAGNOSIS_FORMAT, Diagnosis, Evidence, Figures, Finding, Item, ItemStatus,
-    Verdict,
+    Cause, ChecklistEntry, Collect, DIAGNOSIS_FORMAT, Diagnosis, Evidence, Figures, Finding, Item, ItemStatus, Verdict,
 };
 
 /// Names what the evidence shows: verdict, figures, ranked causes, the state of every checklist item and what to
@@ -47,7 +47,7 @@ pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
     let causes = ledger.causes(policy);
     let explained = causes.first().and_then(|cause| ledger.mechanism_of(cause.label)).and_then(|m| m.explained);
     let findings = findings(&ledger);
-    let first = causes.first().map(|cause| cause.label);
+    let first = causes.first();
     Diagnosis {
         format: DIAGNOSIS_FORMAT.to_owned(),
         verdict,
@@ -82,10 +82,6 @@ pub fn next_step(diagnosis: &Diagnosis) -> Option<(Item, Collect)> {
         }
     }
 }
-
-/// From this confidence on the next step is to prove the fix rather than to look further. Two to one against all
-/// rivals together.
-const SETTLED: f64 = 0.66;
 
 /// Says which ranks or cards had no figure.
 fn note_left_out(case: &Case, ledger: &mut Ledger) {
@@ -134,17 +130,14 @@ fn findings(ledger: &Ledger) -> Vec<Finding> {
     numbered.collect()
 }
 
-fn entry(
-    item: Item,
-    verdict: Verdict,
-    first: Option<CauseLabel>,
-    ledger: &Ledger,
-    findings: &[Finding],
-) -> ChecklistEntry {
+fn entry(item: Item, verdict: Verdict, first: Option<&Cause>, ledger: &Ledger, findings: &[Finding]) -> ChecklistEntry {
     let status = ledger.status_of(item);
-    let mut collect = ledger.collects_of(item, first);
+    let mut collect = ledger.collects_of(item, first.map(|cause| cause.label));
     if matches!(status, ItemStatus::Unknown | ItemStatus::Suspect) {
-        for wanted in collect::for_item(item, verdict) {
+        // Once a cause is settled, what is left to prove is its fix, even where the cards are equal.
+        let is_settled = first.is_some_and(|cause| cause.confidence >= SETTLED);
+        let towards = if is_settled { Verdict::Imbalance } else { verdict };
+        for wanted in collect::for_item(item, towards) {
             if !collect.contains(&wanted) {
                 collect.push(wanted);
             }

@@ -208,6 +208,10 @@ pub(crate) fn catalogue_count(label: CauseLabel) -> f64 {
 /// The same for `something else or not to be told`: reports whose thread never settled the cause.
 pub(crate) const UNKNOWN_COUNT: f64 = 17.0;
 
+/// From this confidence on the next step is to prove the fix rather than to look further: two to one against all
+/// rivals together. Not part of [`Policy`], because the next step is read off a finished diagnosis.
+pub(crate) const SETTLED: f64 = 0.66;
+
 /// Names by which an inference or serving engine shows itself in a process list.
 pub(crate) const ENGINE_NAMES: &[&str] = &["vllm", "sglang", "tritonserver", "text-generation", "lmdeploy", "ray::"];
 

@@ -132,21 +132,16 @@ fn everyone(comparison: &Comparison) -> String {
     words::capital(&words::all_of(comparison.values.len(), kind))
 }
 
-/// `at 1.7 GiB`, `between 21.0 GiB and 21.2 GiB`.
-fn range(spread: &Spread) -> String {
-    let (low, high) = (Bytes(spread.min).to_string(), Bytes(spread.max).to_string());
-    if low == high { format!("at {high}") } else { format!("between {low} and {high}") }
-}
-
 fn uniform(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
     let Some((comparison, spread)) = &case.main else { return String::new() };
     let capacity = comparison.capacities.values().min().map_or_else(String::new, |c| format!(" of {}", Bytes(*c)));
     let head = format!(
-        "{} are equally full, {}{capacity}: no imbalance, the job needs more than the cards have.",
+        "{} are equally full, {}{capacity}: no imbalance.",
         everyone(comparison),
-        range(spread)
+        words::span(spread.min, spread.max)
     );
-    with_side_note(case, head, causes, ledger)
+    let told = with_side_note(case, head.clone(), causes, ledger);
+    if told == head { format!("{head} The job needs more than the cards have.") } else { told }
 }
 
 fn balanced(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
@@ -154,7 +149,7 @@ fn balanced(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
     let head = format!(
         "No imbalance in what was read: {} are {} {}.",
         everyone(comparison).to_lowercase(),
-        range(spread),
+        words::span(spread.min, spread.max),
         comparison.quantity.title()
     );
     with_side_note(case, head, causes, ledger)
@@ -175,7 +170,7 @@ fn inconclusive(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
         format!(
             "{} are equal in the evidence ({} {}), which does not show {unseen}.",
             everyone(comparison),
-            range(spread),
+            words::span(spread.min, spread.max),
             comparison.quantity.title()
         )
     } else if case.evidence.artifacts.is_empty() {

@@ -84,6 +84,12 @@ pub(crate) fn sizes(values: &[u64]) -> String {
     }
 }
 
+/// `at 1.7 GiB`, `between 21.0 GiB and 21.2 GiB`.
+pub(crate) fn span(min: u64, max: u64) -> String {
+    let (low, high) = (Bytes(min).to_string(), Bytes(max).to_string());
+    if low == high { format!("at {high}") } else { format!("between {low} and {high}") }
+}
+
 /// `3 %` of a share; at least `1 %` when not zero, so that little does not read as nothing.
 pub(crate) fn percent(share: f64) -> String {
     if !share.is_finite() {

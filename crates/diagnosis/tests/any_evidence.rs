@@ -225,7 +225,7 @@ fn evidence() -> impl Strategy<Value = Evidence> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 160, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_evidence_gives_a_sound_diagnosis(evidence in evidence()) {

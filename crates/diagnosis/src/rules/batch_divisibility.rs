@@ -38,7 +38,11 @@ fn even(case: &Case, ledger: &mut Ledger) {
         return;
     }
     let refs = case.step_refs(training_rows(case));
-    let text = format!("All {} ranks have equal batches at each of {} steps.", input.ranks, input.steps);
+    let text = format!(
+        "{} have equal batches at each of {} steps.",
+        words::capital(&words::all_of(input.ranks, "ranks")),
+        input.steps
+    );
     ledger.signal(&INPUT_CAUSES, -weight::GOOD, &text, &refs);
     ledger.status(ITEM, ItemStatus::Pass);
     ledger.claim(Claim {

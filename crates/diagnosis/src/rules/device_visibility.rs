@@ -258,7 +258,7 @@ fn foreign_rows(case: &Case, index: usize, view: &TableView, ledger: &mut Ledger
         );
     }
     when_rows_appear(case, index, rows, &refs, ledger);
-    caveats(ledger);
+    caveats(is_context, ledger);
 
     let owners = format!(
         "the {} of {}",
@@ -392,23 +392,36 @@ fn when_rows_appear(case: &Case, index: usize, rows: &[&ProcessRow], refs: &[Evi
     }
 }
 
-fn caveats(ledger: &mut Ledger) {
-    ledger.caveat(
-        CauseLabel::CtxNoSetDevice,
-        "A checkpoint loaded without map_location leaves the same rows, but only on a resumed run.",
-    );
-    ledger.caveat(
-        CauseLabel::CkptNoMapLocation,
-        "Ranks that never call set_device leave the same rows, also on a fresh start.",
-    );
-    ledger.caveat(
-        CauseLabel::HelperThreadOrLibCtx,
-        "A missing set_device leaves the same rows; a helper opens them only when the loader or a library starts.",
-    );
-    ledger.caveat(
-        CauseLabel::HardcodedOrDefaultDevice,
-        "A missing set_device leaves the same rows; only the script tells a hard-coded device from it.",
-    );
+/// What would look the same.
+fn caveats(is_context: bool, ledger: &mut Ledger) {
+    let context: &[(CauseLabel, &str)] = &[
+        (
+            CauseLabel::CtxNoSetDevice,
+            "A checkpoint loaded without map_location leaves the same rows, but only on a resumed run.",
+        ),
+        (CauseLabel::CkptNoMapLocation, "Ranks that never call set_device leave the same rows, also on a fresh start."),
+        (
+            CauseLabel::HelperThreadOrLibCtx,
+            "A missing set_device leaves the same rows; a helper opens them only when the loader or a library starts.",
+        ),
+        (
+            CauseLabel::HardcodedOrDefaultDevice,
+            "A missing set_device leaves the same rows; only the script tells a hard-coded device from it.",
+        ),
+    ];
+    let state: &[(CauseLabel, &str)] = &[
+        (
+            CauseLabel::HardcodedOrDefaultDevice,
+            "A checkpoint loaded without map_location leaves rows of this size too, but only on a resumed run.",
+        ),
+        (
+            CauseLabel::CkptNoMapLocation,
+            "Code that names one device leaves rows of this size too, also on a fresh start.",
+        ),
+    ];
+    for (label, text) in if is_context { context } else { state } {
+        ledger.caveat(*label, *text);
+    }
 }
 
 /// Several processes at home on one card. Only the card with the largest crowd is told: one mistake makes all.

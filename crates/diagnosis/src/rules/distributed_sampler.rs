@@ -5,6 +5,7 @@ use crate::case::Case;
 use crate::combine::{Claim, Ledger, Mechanism};
 use crate::policy::weight;
 use crate::steps::is_training;
+use crate::words;
 use rankscope_model::{CauseLabel, Item, ItemStatus, Severity};
 
 const ITEM: Item = Item::DistributedSampler;
@@ -14,7 +15,10 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
     let input = &case.input;
     let refs = || case.step_refs(case.steps.records().filter(|(key, _)| is_training(key)).map(|(_, row)| row));
     if let Some(period) = input.period {
-        let text = format!("The batch sizes of all {} ranks repeat exactly every {period} batches.", input.ranks);
+        let text = format!(
+            "The batch sizes of {} repeat exactly every {period} batches.",
+            words::all_of(input.ranks, "ranks")
+        );
         let refs = refs();
         ledger.signal(&[LABEL], weight::DECISIVE, &text, &refs);
         ledger.signal(&[LABEL], weight::FAIR, "A reshuffled epoch would not repeat: set_epoch is missing.", &refs);

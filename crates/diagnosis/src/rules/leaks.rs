@@ -100,7 +100,7 @@ fn told(case: &Case, growing: &[Growth], label: CauseLabel, alike: &[CauseLabel]
             case.steps.subjects.len()
         )
     };
-    ledger.signal(&[label], weight::FAINT, scope, &refs);
+    ledger.signal(&[label], weight::FAINT, scope, &[]);
     if case.input.follows(case.policy) {
         ledger.caveat(label, "Longer batches towards the end raise memory in steps, not with every record.");
     }

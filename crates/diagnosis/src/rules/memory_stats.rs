@@ -97,7 +97,7 @@ fn message(case: &Case, oom: &OomEvent, ledger: &mut Ledger) -> Option<bool> {
         let tail = if fits { ", more than was asked for" } else { "" };
         let text = format!("{} {} of {reserved} reserved are cached but not allocated{tail}.", of_rank(oom), cached);
         cache_is_large(if fits { weight::STRONG } else { weight::GOOD }, text, &refs, oom.rank.map(|r| r.0), ledger);
-        let rival = "The message does not split active from allocated.";
+        let rival = "Blocks that wait for another stream are reserved and not allocated too; the message does not tell them apart.";
         ledger.signal(&[CauseLabel::StreamHeldBlocks], weight::FAIR, rival, &refs);
     }
     if let Some(all) = oom.this_process {
@@ -105,8 +105,9 @@ fn message(case: &Case, oom: &OomEvent, ledger: &mut Ledger) -> Option<bool> {
         if beyond >= policy.outside_pytorch_min {
             is_large = true;
             let text = format!("{} {beyond} of this process's {all} are outside PyTorch's allocator.", of_rank(oom));
-            // Just above the line a context and a library or two would do.
-            let is_clear = beyond.0 >= 2 * policy.outside_pytorch_min.0;
+            // Just above the line, or little beside the rest, a context and a library or two would do.
+            let is_clear =
+                beyond.0 >= 2 * policy.outside_pytorch_min.0 && beyond.0 as f64 >= all.0 as f64 * policy.notice_share;
             let gain = if is_clear { weight::STRONG } else { weight::FAIR };
             outside(oom, gain, text, Some(beyond), &refs, ledger);
         }
@@ -116,6 +117,7 @@ fn message(case: &Case, oom: &OomEvent, ledger: &mut Ledger) -> Option<bool> {
 
 fn outside(oom: &OomEvent, gain: f64, text: String, bytes: Option<Bytes>, refs: &[EvidenceRef], ledger: &mut Ledger) {
     let label = CauseLabel::NcclNontorchBuffers;
+    let is_clear = gain >= weight::STRONG;
     let gain = if ledger.speaks_for(label) { weight::FAINT } else { gain };
     ledger.signal(&[label], gain, &text, refs);
     ledger.caveat(label, "A context takes 0.25 to 0.6 GiB of it; other libraries count here too.");
@@ -133,11 +135,11 @@ fn outside(oom: &OomEvent, gain: f64, text: String, bytes: Option<Bytes>, refs: 
             explained: None,
         },
     );
-    ledger.status(ITEM, ItemStatus::Fail);
+    ledger.status(ITEM, if is_clear { ItemStatus::Fail } else { ItemStatus::Suspect });
     ledger.claim(Claim {
         item: ITEM,
         label: Some(label),
-        severity: Severity::Critical,
+        severity: if is_clear { Severity::Critical } else { Severity::Warning },
         confidence: 0.9,
         text,
         ranks,

@@ -132,11 +132,10 @@ fn strangers(case: &Case, view: &TableView, ledger: &mut Ledger) {
             ledger.caveat(label, "The name alone does not show the owner; ps does.");
         }
         if sum as f64 >= gap as f64 * case.policy.explains_most {
-            let reason =
-                format!("They account for {} of the {} above the median card.", Bytes(sum.min(gap)), Bytes(gap));
+            let reason = format!("That is {} of the {} above the median card.", Bytes(sum.min(gap)), Bytes(gap));
             ledger.signal(&[label], weight::FAIR, reason, &refs);
         } else if (sum as f64) < gap as f64 * case.policy.explains_little {
-            let reason = format!("They are only {} of the {} above the median card.", Bytes(sum), Bytes(gap));
+            let reason = format!("That is only {} of the {} above the median card.", Bytes(sum), Bytes(gap));
             ledger.signal(&[label], -weight::GOOD, reason, &refs);
         }
         let who = if is_engine { "another engine of the job" } else { "a process that is not on the other cards" };
@@ -239,10 +238,9 @@ fn survivors(case: &Case, index: usize, ledger: &mut Ledger) {
     let places: Vec<Subject> = stay.iter().map(|row| row.subject).collect::<BTreeSet<_>>().into_iter().collect();
     let sizes: Vec<u64> = stay.iter().filter_map(|row| row.used).map(|b| b.0).collect();
     let text = format!(
-        "{} that ran beside {} ended between the two tables; {} on {} still {} {}.",
-        words::capital(&words::counted(gone.len(), "process", "processes")),
-        if stay.len() == 1 { "it" } else { "them" },
-        if stay.len() == 1 { "the one" } else { "the others" },
+        "Between the two tables {} ended; {} on {} still {} {}.",
+        words::counted(gone.len(), "process", "processes"),
+        if stay.len() == 1 { "the one beside it" } else { "others that ran beside it" },
         words::subjects(&places),
         if stay.len() == 1 { "holds" } else { "hold" },
         words::sizes(&sizes)

@@ -158,11 +158,10 @@ fn even(case: &Case, phase: Phase, comparison: &Comparison, spread: &Spread, led
         severity: Severity::Info,
         confidence: 0.9,
         text: format!(
-            "In {} all {} ranks stay between {} and {} {}.",
+            "In {} {} are {} {}.",
             phase.word(),
-            words::count(comparison.values.len()),
-            Bytes(spread.min),
-            Bytes(spread.max),
+            words::all_of(comparison.values.len(), "ranks"),
+            words::span(spread.min, spread.max),
             comparison.quantity.title()
         ),
         ranks: vec![],
