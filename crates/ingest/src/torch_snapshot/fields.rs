@@ -13,7 +13,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    pub(super) const EMPTY: Self = Self { present: WordSet::NONE, values: [Value::Opaque; Word::COUNT] };
+    pub(super) const EMPTY: Self = Self { present: WordSet::NONE, values: [Value::OPAQUE; Word::COUNT] };
 
     pub(super) fn clear(&mut self) {
         self.present = WordSet::NONE;
@@ -26,7 +26,7 @@ impl Fields {
     /// Takes over the known keys of `pairs` (key, value, key, value, ...).
     pub(super) fn read(&mut self, pairs: &[Value]) {
         for [key, value] in pairs.as_chunks::<2>().0 {
-            if let Value::Text(text) = key
+            if let Some(text) = key.as_text()
                 && let Some(word) = text.word()
                 && let Some(slot) = self.values.get_mut(word as usize)
             {
@@ -44,12 +44,12 @@ impl Fields {
         if self.has(word) { self.values.get(word as usize).copied() } else { None }
     }
 
-    pub(super) fn number(&self, word: Word) -> Option<u64> {
-        self.get(word)?.number()
+    pub(super) fn address(&self, word: Word) -> Option<u64> {
+        self.get(word)?.as_address()
     }
 
     pub(super) fn size(&self, word: Word) -> Option<u64> {
-        self.get(word)?.size()
+        self.get(word)?.as_size()
     }
 
     pub(super) fn word(&self, word: Word) -> Option<Word> {
@@ -57,17 +57,11 @@ impl Fields {
     }
 
     pub(super) fn text(&self, word: Word) -> Option<TextId> {
-        match self.get(word)? {
-            Value::Text(text) => Some(text),
-            _ => None,
-        }
+        self.get(word)?.as_text()
     }
 
     pub(super) fn object(&self, word: Word) -> Option<ObjectId> {
-        match self.get(word)? {
-            Value::Object(object) => Some(object),
-            _ => None,
-        }
+        self.get(word)?.as_object()
     }
 }
 

@@ -369,9 +369,9 @@ impl Heap {
             Kind::Segments => self.append_rows(shape, items, kind, Kind::Segment)?,
             Kind::Lists => self.append_lists(shape, items)?,
             Kind::HistoryList if shape.kind == kind => shape,
-            Kind::HistoryList => match items.first() {
-                Some(Value::Object(entry)) => Shape { kind, id: self.shape(*entry).id },
-                _ => shape,
+            Kind::HistoryList => match items.first().and_then(|first| first.as_object()) {
+                Some(entry) => Shape { kind, id: self.shape(entry).id },
+                None => shape,
             },
             Kind::Numbers => append_numbers(shape, items),
             Kind::OtherList => Shape::plain(kind),
@@ -383,8 +383,8 @@ impl Heap {
 
     /// The kind of list that begins with `first`.
     fn list_of(&self, first: Value) -> Kind {
-        let Value::Object(object) = first else {
-            return if first.number().is_some() { Kind::Numbers } else { Kind::OtherList };
+        let Some(object) = first.as_object() else {
+            return if first.is_number() { Kind::Numbers } else { Kind::OtherList };
         };
         match self.shape(object).kind {
             Kind::Frame => Kind::Stack,
@@ -448,9 +448,9 @@ impl Heap {
         let row = row_or_new(&mut self.lists, shape, new, Vec::new());
         if let Some(members) = self.lists.get_mut(row) {
             for item in items {
-                match item {
-                    Value::Object(member) => members.push(*member),
-                    _ => self.left_out.strangers += 1,
+                match item.as_object() {
+                    Some(member) => members.push(member),
+                    None => self.left_out.strangers += 1,
                 }
             }
             self.list_items += items.len();
@@ -459,10 +459,7 @@ impl Heap {
     }
 
     fn object_shape(&self, value: Value) -> Option<Shape> {
-        match value {
-            Value::Object(object) => Some(self.shape(object)),
-            _ => None,
-        }
+        value.as_object().map(|object| self.shape(object))
     }
 
     // ---- what others ask
@@ -485,12 +482,12 @@ impl Heap {
     /// Whether both numbers of a pair, tuple or list, are 0; `None` if it is no pair.
     fn pair_is_zero(&self, value: Value) -> Option<bool> {
         match value {
-            Value::Pair { zero } => Some(zero),
-            Value::Object(list) => match self.shape(list) {
+            Value::PAIR_OF_ZEROS => Some(true),
+            Value::PAIR => Some(false),
+            _ => match self.object_shape(value)? {
                 Shape { kind: Kind::Numbers, id } if id >> 1 == 2 => Some(id & 1 == 0),
                 _ => None,
             },
-            _ => None,
         }
     }
 
@@ -581,7 +578,7 @@ fn append_numbers(shape: Shape, items: &[Value]) -> Shape {
     let (mut count, mut any) = if shape.kind == Kind::Numbers { (shape.id >> 1, shape.id & 1) } else { (0, 0) };
     for item in items {
         count = (count + 1).min(3);
-        any |= u32::from(*item != Value::Number(0));
+        any |= u32::from(*item != Value::ZERO);
     }
     Shape { kind: Kind::Numbers, id: count << 1 | any }
 }

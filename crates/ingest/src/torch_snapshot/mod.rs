@@ -99,12 +99,8 @@ pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Result<Evidence, 
 /// The top level of a complete pickle: the dict, or the bare list of segments of torch 1.13 and of
 /// `torch.cuda.memory_snapshot()`.
 fn whole(heap: &Heap, root: Value) -> Result<Top, ReadError> {
-    let Value::Object(object) = root else {
-        return Err(not_a_snapshot(match root {
-            Value::Text(_) => "a text",
-            Value::Number(_) | Value::Negative(_) | Value::Bool(_) => "a number",
-            _ => "a tuple or a single value",
-        }));
+    let Some(object) = root.as_object() else {
+        return Err(not_a_snapshot("a single value"));
     };
     if let Some(top) = heap.top(object) {
         return Ok(top);

@@ -186,16 +186,16 @@ impl Machine {
             }
             op::BININT1 => {
                 let ([n], rest) = operand!(rest, 1);
-                self.push(Value::Number(u64::from(n)), rest)
+                self.push(Value::number(u64::from(n)), rest)
             }
             op::BININT2 => {
                 let (n, rest) = operand!(rest, 2);
-                self.push(Value::Number(u64::from(u16::from_le_bytes(n))), rest)
+                self.push(Value::number(u64::from(u16::from_le_bytes(n))), rest)
             }
             op::BININT => {
                 let (n, rest) = operand!(rest, 4);
                 let n = i64::from(i32::from_le_bytes(n));
-                self.push(u64::try_from(n).map_or(Value::Negative(n), Value::Number), rest)
+                self.push(u64::try_from(n).map_or(Value::negative(n), Value::number), rest)
             }
             op::LONG1 => {
                 let ([length], rest) = operand!(rest, 1);
@@ -222,11 +222,11 @@ impl Machine {
             }
             op::EMPTY_DICT => {
                 let dict = self.heap.new_dict()?;
-                self.push(Value::Object(dict), rest)
+                self.push(Value::object(dict), rest)
             }
             op::EMPTY_LIST => {
                 let list = self.heap.new_list()?;
-                self.push(Value::Object(list), rest)
+                self.push(Value::object(list), rest)
             }
             op::SETITEMS => self.fill_container(true, None, rest),
             op::APPENDS => self.fill_container(false, None, rest),
@@ -249,12 +249,12 @@ impl Machine {
                 let ([protocol], rest) = operand!(rest, 1);
                 if protocol > 5 { Err(Trouble::Protocol(protocol)) } else { Ok(Step::Next(rest)) }
             }
-            op::NONE => self.push(Value::Opaque, rest),
-            op::NEWTRUE => self.push(Value::Bool(true), rest),
-            op::NEWFALSE => self.push(Value::Bool(false), rest),
+            op::NONE => self.push(Value::OPAQUE, rest),
+            op::NEWTRUE => self.push(Value::TRUE, rest),
+            op::NEWFALSE => self.push(Value::FALSE, rest),
             op::BINFLOAT => {
                 let (_, rest) = operand!(rest, 8);
-                self.push(Value::Opaque, rest)
+                self.push(Value::OPAQUE, rest)
             }
             op::LONG4 => {
                 let (length, rest) = operand!(rest, 4);
@@ -262,7 +262,7 @@ impl Machine {
                 let kept = length.min(LONG_OPERAND);
                 let Some((long, rest)) = rest.split_at_checked(kept) else { return Ok(Step::Incomplete) };
                 // A longer number means nothing here.
-                let value = if kept == length { Value::from_long(long) } else { Value::Opaque };
+                let value = if kept == length { Value::from_long(long) } else { Value::OPAQUE };
                 self.skip = (length - kept) as u64;
                 let rest = self.pass_over(rest);
                 self.push(value, rest)
@@ -283,7 +283,7 @@ impl Machine {
                 let (index, rest) = operand!(rest, 4);
                 self.remember(u32::from_le_bytes(index), rest)
             }
-            op::EMPTY_TUPLE => self.push(Value::Opaque, rest),
+            op::EMPTY_TUPLE => self.push(Value::OPAQUE, rest),
             op::TUPLE1 => self.tuple(1, rest),
             op::TUPLE2 => self.tuple(2, rest),
             op::TUPLE3 => self.tuple(3, rest),
@@ -308,7 +308,24 @@ impl Machine {
     #[inline(always)]
     fn recall<'a>(&mut self, index: u32, rest: &'a [u8]) -> Result<Step<'a>, Trouble> {
         let value = self.memo.get(index).ok_or(Trouble::NoMemo(index))?;
-        self.push(value, rest)
+        let step = self.push(value, rest);
+        if let Ok(Step::Next(rest)) = step { Ok(Step::Next(self.recall_run(rest))) } else { step }
+    }
+
+    /// Recalls on while the next opcode does so as well: a stack is a run of references to its frames, and such runs
+    /// are most of a snapshot. Stops before whatever it cannot do.
+    fn recall_run<'a>(&mut self, mut rest: &'a [u8]) -> &'a [u8] {
+        for _ in self.stack.len()..self.max_stacked {
+            let (index, after) = match rest {
+                [op::LONG_BINGET, a, b, c, d, after @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]), after),
+                [op::BINGET, index, after @ ..] => (u32::from(*index), after),
+                _ => break,
+            };
+            let Some(value) = self.memo.get(index) else { break };
+            self.stack.push(value);
+            rest = after;
+        }
+        rest
     }
 
     fn remember<'a>(&mut self, index: u32, rest: &'a [u8]) -> Result<Step<'a>, Trouble> {
@@ -323,16 +340,15 @@ impl Machine {
         let text = self.heap.text(text)?;
         self.skip = length - kept as u64;
         let rest = if self.skip == 0 { rest } else { self.pass_over(rest) };
-        self.push(Value::Text(text), rest)
+        self.push(Value::text(text), rest)
     }
 
     fn tuple<'a>(&mut self, members: usize, rest: &'a [u8]) -> Result<Step<'a>, Trouble> {
         let start = self.stack.len().checked_sub(members).ok_or(Trouble::Underflow)?;
         let value = match self.stack.get(start..) {
-            Some([first, second]) if first.number().is_some() && second.number().is_some() => {
-                Value::Pair { zero: [*first, *second] == [Value::Number(0); 2] }
-            }
-            _ => Value::Opaque,
+            Some([Value::ZERO, Value::ZERO]) => Value::PAIR_OF_ZEROS,
+            Some([first, second]) if first.is_number() && second.is_number() => Value::PAIR,
+            _ => Value::OPAQUE,
         };
         self.stack.truncate(start);
         self.push(value, rest)
@@ -346,16 +362,11 @@ impl Machine {
             None => self.marks.pop().ok_or(Trouble::Underflow)? as usize,
         };
         let (below, items) = self.stack.split_at_checked(start).ok_or(Trouble::Underflow)?;
-        match below.last() {
-            Some(Value::Object(object)) if self.heap.is_dict(*object) == dict => {
-                if dict {
-                    self.heap.set_items(*object, items)?;
-                } else {
-                    self.heap.append(*object, items)?;
-                }
-            }
-            Some(_) => return Err(Trouble::NotAContainer),
-            None => return Err(Trouble::Underflow),
+        let container = below.last().ok_or(Trouble::Underflow)?.as_object().ok_or(Trouble::NotAContainer)?;
+        match (dict, self.heap.is_dict(container)) {
+            (true, true) => self.heap.set_items(container, items)?,
+            (false, false) => self.heap.append(container, items)?,
+            _ => return Err(Trouble::NotAContainer),
         }
         self.stack.truncate(start);
         Ok(Step::Next(rest))
@@ -418,11 +429,10 @@ impl Machine {
                 Some((lines.next().unwrap_or_default(), lines.next().unwrap_or_default()))
             }
             op::STACK_GLOBAL => match self.stack.as_slice() {
-                [.., Value::Text(module), Value::Text(name)] => {
-                    Some((readable(self.heap.text_of(*module)), readable(self.heap.text_of(*name))))
-                }
+                [.., module, name] => module.as_text().zip(name.as_text()),
                 _ => None,
-            },
+            }
+            .map(|(module, name)| (readable(self.heap.text_of(module)), readable(self.heap.text_of(name)))),
             _ => None,
         };
         let what = match wanted {

@@ -71,13 +71,13 @@ impl Event {
                 _ => Action::Other,
             });
         }
-        if let Some(addr) = fields.number(Word::Addr).or_else(|| fields.number(Word::DeviceFree)) {
+        if let Some(addr) = fields.address(Word::Addr).or_else(|| fields.address(Word::DeviceFree)) {
             self.addr = addr;
         }
         if let Some(size) = fields.size(Word::Size) {
             self.set_size(size);
         }
-        if let Some(time) = fields.get(Word::TimeUs).and_then(Value::signed) {
+        if let Some(time) = fields.get(Word::TimeUs).and_then(Value::as_signed) {
             self.time_us = time;
         }
     }
@@ -124,7 +124,7 @@ impl Block {
 
     /// Takes over what `fields` has. `history` and `stack` are what its members of these names refer to.
     pub(super) fn apply(&mut self, fields: &Fields, history: Option<History>, stack: Option<u32>) {
-        self.address = fields.number(Word::Address).or(self.address);
+        self.address = fields.address(Word::Address).or(self.address);
         self.size = fields.size(Word::Size).unwrap_or(self.size);
         let requested = fields.size(Word::RequestedSize).or(self.requested);
         self.requested = requested.or_else(|| history?.real_size);
@@ -168,11 +168,11 @@ impl Segment {
     /// Takes over what `fields` has. `private` and `blocks` are what its members of these names refer to.
     pub(super) fn apply(&mut self, fields: &Fields, private: Option<bool>, blocks: Option<Run>) {
         if let Some(device) = fields.get(Word::Device) {
-            let ordinal = device.size().and_then(|n| u32::try_from(n).ok());
+            let ordinal = device.as_size().and_then(|n| u32::try_from(n).ok());
             self.device = ordinal.unwrap_or(u32::MAX);
         }
         self.private = private.unwrap_or(self.private);
-        self.address = fields.number(Word::Address).or(self.address);
+        self.address = fields.address(Word::Address).or(self.address);
         self.total = fields.size(Word::TotalSize).or(self.total);
         self.allocated = fields.size(Word::AllocatedSize).or(self.allocated);
         self.active = fields.size(Word::ActiveSize).or(self.active);

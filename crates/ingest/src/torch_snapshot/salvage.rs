@@ -10,19 +10,21 @@ use super::words::Word;
 
 /// Closes what is open and gives the top level; `None` if the segments are not complete.
 pub(super) fn salvage(heap: &mut Heap, stack: &[Value]) -> Result<Option<Top>, TableFull> {
-    let Some((Value::Object(root), pairs)) = stack.split_first() else { return Ok(None) };
+    let Some((root, pairs)) = stack.split_first() else { return Ok(None) };
     // Cut between the last key and STOP: all is there.
-    if let Some(top) = heap.top(*root) {
+    if let Some(top) = root.as_object().and_then(|root| heap.top(root)) {
         return Ok(Some(top));
     }
     let mut top = Top::default();
     let mut rest = pairs;
-    while let [Value::Text(key), value, after @ ..] = rest {
+    while let [key, value, after @ ..] = rest
+        && let Some(key) = key.as_text()
+    {
         // A value is complete once the next key has been read.
-        let complete = matches!(after.first(), Some(Value::Text(_)));
-        match (key.word(), *value) {
-            (Some(Word::Segments), Value::Object(list)) if complete => top.segments = Some(list),
-            (Some(Word::DeviceTraces), Value::Object(list)) => {
+        let complete = after.first().is_some_and(|next| next.as_text().is_some());
+        match (key.word(), value.as_object()) {
+            (Some(Word::Segments), Some(list)) if complete => top.segments = Some(list),
+            (Some(Word::DeviceTraces), Some(list)) => {
                 if !complete {
                     close_traces(heap, list, after)?;
                 }
@@ -38,13 +40,13 @@ pub(super) fn salvage(heap: &mut Heap, stack: &[Value]) -> Result<Option<Top>, T
 /// Puts what stands above the list of traces into it: lists of events, the last of which may be open, and then the
 /// events that are waiting to be put into that one. What follows them is half an event.
 fn close_traces(heap: &mut Heap, traces: ObjectId, above: &[Value]) -> Result<(), TableFull> {
-    let is_list = |value: &&Value| matches!(value, Value::Object(list) if !heap.is_dict(*list));
+    let is_list = |value: &&Value| value.as_object().is_some_and(|list| !heap.is_dict(list));
     let lists = above.get(..above.iter().take_while(is_list).count()).unwrap_or_default();
     let waiting = above.get(lists.len()..).unwrap_or_default();
-    let is_event = |value: &&Value| matches!(value, Value::Object(event) if heap.is_event(*event));
+    let is_event = |value: &&Value| value.as_object().is_some_and(|event| heap.is_event(event));
     let events = waiting.get(..waiting.iter().take_while(is_event).count()).unwrap_or_default();
-    if let Some(Value::Object(open)) = lists.last() {
-        heap.append(*open, events)?;
+    if let Some(open) = lists.last().and_then(|last| last.as_object()) {
+        heap.append(open, events)?;
     }
     heap.append(traces, lists)
 }
