@@ -314,18 +314,26 @@ impl Machine {
 
     /// Recalls on while the next opcode does so as well: a stack is a run of references to its frames, and such runs
     /// are most of a snapshot. Stops before whatever it cannot do.
+    #[inline(always)]
     fn recall_run<'a>(&mut self, mut rest: &'a [u8]) -> &'a [u8] {
-        for _ in self.stack.len()..self.max_stacked {
-            let (index, after) = match rest {
-                [op::LONG_BINGET, a, b, c, d, after @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]), after),
-                [op::BINGET, index, after @ ..] => (u32::from(*index), after),
-                _ => break,
-            };
-            let Some(value) = self.memo.get(index) else { break };
-            self.stack.push(value);
-            rest = after;
+        loop {
+            let room = self.max_stacked.saturating_sub(self.stack.len());
+            let mut batch = [Value::OPAQUE; 32];
+            let mut count = 0;
+            for (to, [opcode, index @ ..]) in batch.iter_mut().zip(rest.as_chunks::<5>().0).take(room) {
+                if *opcode != op::LONG_BINGET {
+                    break;
+                }
+                let Some(value) = self.memo.get(u32::from_le_bytes(*index)) else { break };
+                *to = value;
+                count += 1;
+            }
+            self.stack.extend_from_slice(batch.get(..count).unwrap_or_default());
+            rest = rest.get(count * 5..).unwrap_or_default();
+            if count < batch.len() {
+                return rest;
+            }
         }
-        rest
     }
 
     fn remember<'a>(&mut self, index: u32, rest: &'a [u8]) -> Result<Step<'a>, Trouble> {
