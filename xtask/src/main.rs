@@ -1,2 +1,74 @@
-//! Stub.
-fn main() {}
+//! Everything around the code: set-up, browser bundle, run and check.
+//!
+//! `cargo xtask serve | test | bundle | bench`. Brings what is missing and says so in one line each; knows nothing of
+//! what the product does.
+
+mod browser;
+mod bundle;
+mod command;
+mod fingerprint;
+mod layout;
+mod node;
+mod say;
+mod serve;
+mod summary;
+mod system_packages;
+mod test;
+mod wasm_size;
+mod wasm_toolchain;
+
+use bundle::WasmProfile;
+use clap::{Parser, Subcommand};
+use layout::Layout;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Set-up, browser bundle, run and check.")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Bring what is missing, build the bundle and the binary, and start the server.
+    Serve {
+        /// Passed on to `rankscope serve`, for instance `--listen 127.0.0.1:8080`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Formatting, clippy, all Rust tests, the bundle, and the browser tests.
+    Test {
+        /// Leave out the bundle and the browser tests.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Build the browser bundle and print its size.
+    Bundle {
+        /// `wasm-release` is small, `wasm-dev` is quick to build.
+        #[arg(long, value_enum, default_value = "wasm-release")]
+        profile: WasmProfile,
+    },
+    /// Measurements.
+    Bench,
+}
+
+fn main() -> ExitCode {
+    let outcome = Layout::find().and_then(|layout| match Arguments::parse().task {
+        Task::Serve { arguments } => serve::serve(&layout, &arguments),
+        Task::Test { quick } => test::test(&layout, quick),
+        Task::Bundle { profile } => bundle::bundle(&layout, profile).map(drop),
+        Task::Bench => {
+            say::line("there are no benchmarks yet");
+            Ok(())
+        }
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say::error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,1 +1,30 @@
-//! Stub.
+//! The drawings of a report: memory over time, peaks, and what fills each device.
+//!
+//! The generic functions draw on any plotters area, a canvas in the browser too. With the feature `native`, [`svg`]
+//! writes SVG for the page or for files and [`png`] pictures for previews, from the same functions and with a font
+//! of its own. A chart decides nothing: who stands out, the median and the capacity come with the figures.
+
+mod composition;
+mod error;
+mod flags;
+mod ink;
+mod labels;
+mod palette;
+mod peaks;
+#[cfg(feature = "native")]
+pub mod png;
+mod reduce;
+mod style;
+#[cfg(feature = "native")]
+pub mod svg;
+mod text;
+mod ticks;
+mod timeline;
+mod words;
+
+pub use composition::{composition_height, draw_composition};
+pub use error::ChartError;
+pub use palette::{Pattern, Theme, Token, part_pattern, part_token};
+pub use peaks::{draw_peaks, peaks_height};
+pub use style::{Axis, Geometry, Style};
+pub use timeline::{draw_timeline, timeline_height};

@@ -1,1 +1,16 @@
-//! Stub.
+//! Bytes to evidence: one module per format, one [`sniff`] that picks by content.
+//!
+//! Everything here reads files of strangers. Nothing panics on them, nothing in them is run, memory and time are
+//! bounded by [`Limits`], and what could not be understood ends as a warning of the artifact. Knows no rule about
+//! causes and no page.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+pub mod container;
+mod context;
+mod rank_name;
+pub mod sniff;
+mod upload;
+
+pub use context::{Limits, ReadContext, ReadError};
+pub use rank_name::rank_from_name;
+pub use upload::{ReadSeek, read_upload};

@@ -15,6 +15,8 @@ pub struct ArtifactId(pub u32);
 pub enum ArtifactKind {
     /// The plain `nvidia-smi` table, one or several.
     NvidiaSmi,
+    /// A reading of this machine's devices through NVML.
+    Nvml,
     /// A log with memory figures per rank or device and step.
     StepLog,
     /// Text with an out-of-memory message.
@@ -36,6 +38,7 @@ impl ArtifactKind {
     pub fn title(self) -> &'static str {
         match self {
             Self::NvidiaSmi => "nvidia-smi table",
+            Self::Nvml => "NVML reading",
             Self::StepLog => "step log",
             Self::OomMessage => "out-of-memory message",
             Self::TorchSnapshot => "PyTorch memory snapshot",

@@ -50,6 +50,7 @@ macro_rules! items {
         /// A checklist item; its slug is public.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
+        #[allow(clippy::doc_markdown)] // The titles are words for readers.
         pub enum Item {
             $(#[doc = $title] $variant,)*
         }

@@ -3,6 +3,7 @@
 //! Missing is `None`, never zero. Every row says where it was read.
 
 use crate::artifact::{ArtifactId, ArtifactInfo, Provenance};
+use crate::script::ScriptEvidence;
 use crate::subject::{Phase, Quantity, Subject};
 use crate::units::{Bytes, Rank, Step, UnixMicros};
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,9 @@ pub struct Evidence {
     /// PyTorch memory snapshots, one per file.
     #[serde(default)]
     pub snapshots: Vec<SnapshotEvidence>,
+    /// Training scripts, one per file.
+    #[serde(default)]
+    pub scripts: Vec<ScriptEvidence>,
 }
 
 impl Evidence {
@@ -36,6 +40,7 @@ impl Evidence {
         self.steps.append(&mut other.steps);
         self.ooms.append(&mut other.ooms);
         self.snapshots.append(&mut other.snapshots);
+        self.scripts.append(&mut other.scripts);
     }
 
     /// The artifact's display name, or an empty text for an id that does not exist.
@@ -53,6 +58,10 @@ impl Evidence {
         self.steps.iter_mut().for_each(|row| shift(&mut row.at));
         self.ooms.iter_mut().for_each(|row| shift(&mut row.at));
         self.snapshots.iter_mut().for_each(|row| shift(&mut row.at));
+        for script in &mut self.scripts {
+            shift(&mut script.at);
+            script.facts.iter_mut().for_each(|fact| shift(&mut fact.at));
+        }
     }
 }
 

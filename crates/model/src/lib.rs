@@ -11,6 +11,7 @@ mod diagnosis;
 mod evidence;
 mod figures;
 mod report;
+mod script;
 mod subject;
 mod units;
 
@@ -28,5 +29,9 @@ pub use figures::{
     Composition, Figures, Part, PartKind, PeakBar, Peaks, PhaseSpan, Timeline, TimelineLine, TimelineMark,
 };
 pub use report::{Report, RunInfo, RunSummary, ShareInfo};
+pub use script::{
+    DeviceClass, DeviceExpr, Fact, FactKind, Flow, FlowProcess, Framework, Guard, GuardKind, Kept, Launcher,
+    LoaderRole, LoopKind, MapLocation, RankWork, SamplerUse, ScriptEvidence, ScriptFact, SetDeviceHow,
+};
 pub use subject::{Phase, Quantity, Subject};
 pub use units::{Bytes, GIB, KIB, MIB, Rank, Step, UnixMicros};

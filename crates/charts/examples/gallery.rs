@@ -1,0 +1,345 @@
+//! Writes every chart in many situations to a folder, for looking at: `index.html` with the drawings inlined as on
+//! the page, light and dark, desktop and phone, and the pictures as PNG files beside it.
+//!
+//! `cargo run -p rankscope-charts --features native --example gallery -- FOLDER`
+
+use rankscope_charts::{Theme, Token, png, svg};
+use rankscope_model::{
+    Bytes, Collect, Composition, Diagnosis, Figures, GIB, Item, MIB, Part, PartKind, PeakBar, Peaks, Phase, PhaseSpan,
+    Quantity, Rank, Report, RunInfo, SeriesAxis, Subject, Timeline, TimelineLine, TimelineMark, UnixMicros, Verdict,
+};
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+const V100: Bytes = Bytes(31 * GIB + 768 * MIB);
+const A100: Bytes = Bytes(79 * GIB + 156 * MIB);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let folder = PathBuf::from(std::env::args().nth(1).ok_or("usage: gallery FOLDER")?);
+    std::fs::create_dir_all(&folder)?;
+    for (name, theme) in [("light", Theme::Light), ("dark", Theme::Dark)] {
+        std::fs::write(folder.join(format!("{name}.html")), page(theme)?)?;
+    }
+    let report = report();
+    std::fs::write(folder.join("preview.png"), png::preview(&report)?)?;
+    let mut no_chart = report.clone();
+    no_chart.figures = Figures::default();
+    no_chart.diagnosis.verdict = Verdict::Inconclusive;
+    "Nothing is settled yet: the log names no rank.".clone_into(&mut no_chart.diagnosis.summary);
+    std::fs::write(folder.join("preview-words.png"), png::preview(&no_chart)?)?;
+    std::fs::write(folder.join("timeline.png"), png::timeline(&v100_run(), 760, Theme::Light, 2)?)?;
+    std::fs::write(folder.join("timeline-dark.png"), png::timeline(&v100_run(), 760, Theme::Dark, 2)?)?;
+    std::fs::write(folder.join("peaks.png"), png::peaks(&peaks(8, &[0]), 760, Theme::Light, 2)?)?;
+    std::fs::write(folder.join("composition.png"), png::composition(&v100_cards(), 760, Theme::Light, 2)?)?;
+    std::fs::write(folder.join("timeline.svg"), svg::timeline(&v100_run(), 760, Theme::Light)?)?;
+    std::fs::write(folder.join("composition.svg"), svg::composition(&every_kind(), 760, Theme::Dark)?)?;
+    println!("{}", folder.display());
+    Ok(())
+}
+
+fn page(theme: Theme) -> Result<String, Box<dyn Error>> {
+    let variables: String = Token::ALL
+        .iter()
+        .map(|token| {
+            let plotters::style::RGBColor(r, g, b) = token.color(theme);
+            format!("{}:#{r:02x}{g:02x}{b:02x};", token.variable())
+        })
+        .collect();
+    let mut page = format!(
+        "<!doctype html><meta charset=utf-8><title>Charts</title><style>:root{{{variables}}}\
+         body{{background:var(--bg);color:var(--ink);font:15px/1.5 Inter,system-ui,sans-serif;margin:20px}}\
+         .row{{display:flex;flex-wrap:wrap;gap:16px;align-items:flex-start;margin:0 0 22px}}\
+         .card{{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px}}\
+         h2{{font-size:14px;margin:0 0 6px}}svg{{display:block}}</style>"
+    );
+    for (name, figure) in timelines() {
+        row(&mut page, name, &[320, 760, 1100], |width| svg::timeline(&figure, width, Theme::Page))?;
+    }
+    for (name, figure) in all_peaks() {
+        row(&mut page, name, &[320, 760, 1100], |width| svg::peaks(&figure, width, Theme::Page))?;
+    }
+    for (name, figure) in compositions() {
+        row(&mut page, name, &[320, 760, 1100], |width| svg::composition(&figure, width, Theme::Page))?;
+    }
+    Ok(page)
+}
+
+fn row<E: Error + 'static>(
+    page: &mut String,
+    name: &str,
+    widths: &[u32],
+    draw: impl Fn(u32) -> Result<String, E>,
+) -> Result<(), Box<dyn Error>> {
+    write!(page, "<h2>{name}</h2><div class=row>")?;
+    for width in widths {
+        write!(page, "<div class=card>{}</div>", draw(*width)?)?;
+    }
+    page.push_str("</div>");
+    Ok(())
+}
+
+/// Repeatable noise between -1 and 1.
+fn noise(seed: u64) -> f64 {
+    let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (seed >> 7);
+    let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (mixed >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+}
+
+fn gib(value: f64) -> u64 {
+    Bytes::from_float(value.max(0.0), GIB).map_or(0, |bytes| bytes.0)
+}
+
+fn rank(number: u32) -> Subject {
+    Subject::Rank(Rank(number))
+}
+
+/// A run that fills up in its first steps, with one heavy rank.
+fn run(ranks: u32, heavy: &[u32], points: i64, axis: SeriesAxis, per_point: i64) -> Timeline {
+    let start = if axis == SeriesAxis::UnixMicros { 1_702_723_267_000_000 } else { 0 };
+    let lines = (0..ranks)
+        .map(|number| {
+            let is_heavy = heavy.contains(&number);
+            let y = (0..points)
+                .map(|point| {
+                    let share = point as f64 / points as f64;
+                    let seed = u64::from(number) * 1_000_003 + point.unsigned_abs();
+                    let base = if share < 0.08 {
+                        0.4
+                    } else if share < 0.13 {
+                        4.0 + (share - 0.08) * 400.0
+                    } else {
+                        24.6 + 0.8 * (point as f64 * 1.3 + f64::from(number)).sin() + 0.15 * noise(seed)
+                    };
+                    let extra = if is_heavy && share > 0.11 { 5.95 + 0.1 * f64::from(number % 5) } else { 0.0 };
+                    gib((base + extra).min(31.6))
+                })
+                .collect();
+            let x = (0..points).map(|point| start + point * per_point).collect();
+            TimelineLine { subject: rank(number), x, y, accused: is_heavy }
+        })
+        .collect();
+    let at = |share: f64| start + Bytes::from_float(points as f64 * share, 1).map_or(0, |b| b.0.cast_signed()) * per_point;
+    Timeline {
+        quantity: Quantity::DeviceUsed,
+        axis,
+        lines,
+        capacity: Some(V100),
+        phases: vec![
+            PhaseSpan { phase: Phase::Init, from: at(0.0), to: at(0.13) },
+            PhaseSpan { phase: Phase::Train, from: at(0.13), to: at(0.74) },
+            PhaseSpan { phase: Phase::Eval, from: at(0.74), to: at(0.88) },
+            PhaseSpan { phase: Phase::Train, from: at(0.88), to: at(1.0) },
+        ],
+        marks: if heavy.is_empty() {
+            Vec::new()
+        } else {
+            vec![TimelineMark { x: at(0.11), text: "gap opens at DDP(), +5.95 GiB".to_owned() }]
+        },
+    }
+}
+
+fn v100_run() -> Timeline {
+    run(8, &[0], 160, SeriesAxis::UnixMicros, 2_500_000)
+}
+
+fn timelines() -> Vec<(&'static str, Timeline)> {
+    let mut two = run(8, &[2, 3], 300, SeriesAxis::Step, 10);
+    two.marks.push(TimelineMark { x: 2100, text: "rank 3 alone from here".to_owned() });
+    two.marks.push(TimelineMark { x: 2990, text: "out of memory, rank 3".to_owned() });
+    if let Some(line) = two.lines.get_mut(3) {
+        line.x.truncate(270);
+        line.y.truncate(270);
+    }
+    let mut steps = run(4, &[1], 12, SeriesAxis::Step, 1);
+    steps.capacity = None;
+    steps.phases.clear();
+    for (place, line) in steps.lines.iter_mut().enumerate() {
+        line.y = line.y.iter().map(|y| y * (place as u64 + 2) / 4).collect();
+    }
+    let mut small = run(2, &[], 50, SeriesAxis::Index, 1);
+    small.capacity = None;
+    for line in &mut small.lines {
+        line.y = line.y.iter().map(|y| y / 40).collect();
+    }
+    let mut empty_card = small.clone();
+    empty_card.capacity = Some(A100);
+    let mut one_point = run(8, &[0], 1, SeriesAxis::Step, 1);
+    for (place, line) in one_point.lines.iter_mut().enumerate() {
+        line.y = vec![gib(if place == 0 { 31.3 } else { 25.0 + place as f64 * 0.1 })];
+    }
+    one_point.marks.clear();
+    let mut evals = run(8, &[], 2000, SeriesAxis::UnixMicros, 20_000_000);
+    let first = 1_702_723_267_000_000;
+    evals.phases = (0..16)
+        .map(|number| {
+            let from = first + number * 2_500_000_000;
+            let phase = if number % 4 == 3 { Phase::Save } else { Phase::Eval };
+            PhaseSpan { phase, from, to: from + 400_000_000 }
+        })
+        .collect();
+    let zeros = Timeline {
+        lines: vec![TimelineLine { subject: Subject::Device(0), x: vec![0, 1, 2], y: vec![0; 3], accused: false }],
+        marks: Vec::new(),
+        ..steps.clone()
+    };
+    let mut worst = run(40, &(0..24).collect::<Vec<_>>(), 200, SeriesAxis::Step, 1);
+    worst.marks = (0..9).map(|n| TimelineMark { x: 20 + n * 22, text: format!("out of memory, rank {n}") }).collect();
+    vec![
+        ("8 ranks, one heavy", v100_run()),
+        ("two heavy, one ends early, three marks", two),
+        ("64 ranks, one heavy", run(64, &[17], 400, SeriesAxis::Step, 25)),
+        ("1000 ranks, three heavy", run(1000, &[17, 500, 999], 200, SeriesAxis::UnixMicros, 400_000_000)),
+        ("few steps, no capacity", steps),
+        ("small, MiB", small),
+        ("nearly empty card", empty_card),
+        ("one point", one_point),
+        ("balanced, many evaluations", evals),
+        ("24 of 40 stand out, nine marks", worst),
+        ("zeros", zeros),
+    ]
+}
+
+fn peaks(count: u32, heavy: &[u32]) -> Peaks {
+    let bars: Vec<PeakBar> = (0..count)
+        .map(|number| {
+            let accused = heavy.contains(&number);
+            let value = 25.3 + 0.3 * noise(u64::from(number) + 11) + if accused { 5.95 } else { 0.0 };
+            PeakBar { subject: Subject::Device(number), peak: Bytes(gib(value)), accused }
+        })
+        .collect();
+    let mut values: Vec<Bytes> = bars.iter().map(|bar| bar.peak).collect();
+    values.sort_unstable();
+    let median = values.get(values.len() / 2).copied().unwrap_or_default();
+    Peaks { quantity: Quantity::DeviceUsed, bars, median, capacity: Some(V100) }
+}
+
+fn all_peaks() -> Vec<(&'static str, Peaks)> {
+    let mut slices = peaks(7, &[3]);
+    for (bar, slice) in slices.bars.iter_mut().zip(7..) {
+        bar.subject = Subject::MigSlice { device: 0, gpu_instance: slice, compute_instance: 0 };
+        bar.peak = Bytes(bar.peak.0 / 6);
+    }
+    slices.median = Bytes(slices.median.0 / 6);
+    slices.capacity = Some(Bytes(5 * GIB));
+    let mut no_capacity = peaks(2, &[1]);
+    no_capacity.capacity = None;
+    no_capacity.quantity = Quantity::PeakAllocated;
+    let mut full = peaks(8, &[]);
+    for bar in &mut full.bars {
+        bar.peak = Bytes(bar.peak.0 + gib(6.0));
+    }
+    full.median = Bytes(full.median.0 + gib(6.0));
+    let mut tokens = peaks(8, &[3]);
+    tokens.quantity = Quantity::BatchTokens;
+    tokens.capacity = None;
+    for bar in &mut tokens.bars {
+        bar.subject = rank(bar.subject.device().unwrap_or(0));
+        bar.peak = Bytes(bar.peak.0 >> 20);
+    }
+    tokens.median = Bytes(tokens.median.0 >> 20);
+    vec![
+        ("peaks of 8, one heavy", peaks(8, &[0])),
+        ("peaks of 16, three heavy", peaks(16, &[0, 8, 9])),
+        ("peaks of 64, two heavy", peaks(64, &[8, 40])),
+        ("peaks of 1000, three heavy", peaks(1000, &[17, 500, 999])),
+        ("12 of 64 heavy", peaks(64, &(0..12).map(|n| n * 5).collect::<Vec<_>>())),
+        ("MIG slices", slices),
+        ("two bars, no capacity", no_capacity),
+        ("all full", full),
+        ("tokens", tokens),
+        ("one bar", peaks(1, &[])),
+    ]
+}
+
+fn card(number: u32, parts: &[(PartKind, f64)], capacity: Option<Bytes>, accused: bool) -> Composition {
+    let parts = parts.iter().map(|(kind, value)| Part { kind: *kind, bytes: Bytes(gib(*value)) }).collect();
+    Composition { subject: Subject::Device(number), capacity, parts, source: "nvidia-smi.txt:9-45".to_owned(), accused }
+}
+
+fn v100_cards() -> Vec<Composition> {
+    many_cards(8)
+}
+
+fn many_cards(count: u32) -> Vec<Composition> {
+    (0..count)
+        .map(|number| {
+            let wobble = |seed: u32| 0.2 * noise(u64::from(number * 3 + seed));
+            let mut parts = vec![
+                (PartKind::Allocated, 21.9 + wobble(0)),
+                (PartKind::Cached, 2.6 + wobble(1)),
+                (PartKind::OutsidePytorch, 0.85),
+            ];
+            if number == 0 {
+                parts.push((PartKind::OtherRanks, 5.95));
+            }
+            card(number, &parts, Some(V100), number == 0)
+        })
+        .collect()
+}
+
+fn every_kind() -> Vec<Composition> {
+    vec![
+        card(
+            0,
+            &[
+                (PartKind::Allocated, 20.0),
+                (PartKind::Cached, 9.0),
+                (PartKind::OutsidePytorch, 1.5),
+                (PartKind::OtherRanks, 6.0),
+                (PartKind::OtherProcesses, 11.0),
+                (PartKind::Unaccounted, 3.0),
+            ],
+            Some(A100),
+            true,
+        ),
+        card(1, &[(PartKind::OwnProcess, 33.0), (PartKind::Unaccounted, 2.5)], Some(A100), false),
+        card(2, &[(PartKind::OwnProcess, 0.01), (PartKind::OtherProcesses, 0.3)], Some(A100), false),
+        card(3, &[], Some(A100), false),
+        card(4, &[(PartKind::Allocated, 30.0), (PartKind::Cached, 4.0)], Some(Bytes(40 * GIB)), false),
+    ]
+}
+
+fn compositions() -> Vec<(&'static str, Vec<Composition>)> {
+    let no_capacity = vec![
+        card(0, &[(PartKind::Allocated, 12.0), (PartKind::Cached, 9.0)], None, true),
+        card(1, &[(PartKind::Allocated, 12.0), (PartKind::Cached, 1.0)], None, false),
+    ];
+    vec![
+        ("what fills 8 cards", v100_cards()),
+        ("every kind of part, unequal cards", every_kind()),
+        ("no capacity", no_capacity),
+        ("32 cards", many_cards(32)),
+        ("1000 cards", many_cards(1000)),
+    ]
+}
+
+fn report() -> Report {
+    Report {
+        run: RunInfo {
+            id: "r1".to_owned(),
+            title: "dlrm-criteo, 8 × V100 32 GB".to_owned(),
+            created_at: UnixMicros(1_702_723_267_000_000),
+        },
+        version: 1,
+        diagnosed_at: UnixMicros(1_702_723_267_000_000),
+        diagnosis: Diagnosis {
+            format: rankscope_model::DIAGNOSIS_FORMAT.to_owned(),
+            verdict: Verdict::Imbalance,
+            summary: "GPU 0 is 24 % fuller than the median card because the other seven ranks also opened a CUDA \
+                      context on it."
+                .to_owned(),
+            imbalance: None,
+            causes: Vec::new(),
+            checklist: Vec::new(),
+            findings: Vec::new(),
+            artifacts: Vec::new(),
+        },
+        figures: Figures {
+            timeline: Some(v100_run()),
+            peaks: Some(peaks(8, &[0])),
+            composition: v100_cards(),
+        },
+        next: None::<(Item, Collect)>,
+    }
+}

@@ -1,0 +1,357 @@
+//! The peak of each rank or device as a column, with the median and the capacity; who stands out is hot, named on
+//! a flag and set in bold below. Knows the figure, no backend.
+
+use crate::error::ChartError;
+use crate::flags::{self, Arrangement, Flag};
+use crate::ink::{Anchor, Frame, Ink, ROW, Stroke, TICK, Type, crisp, whole};
+use crate::labels::{self, Label};
+use crate::palette::Token;
+use crate::style::{Axis, Geometry, Style};
+use crate::ticks::ValueScale;
+use crate::timeline::y_max;
+use crate::words;
+use plotters::coord::Shift;
+use plotters::prelude::{DrawingArea, DrawingBackend};
+use rankscope_model::{PeakBar, Peaks};
+
+/// With more bars than this only the accused, the first and the last are named below.
+const MOST_NAMED: usize = 64;
+/// More flags than this would be read by nobody.
+const MOST_FLAGS: usize = 6;
+const WIDEST_BAR: f64 = 56.0;
+const LEAST_WIDTH: f64 = 200.0;
+const LEAST_PLOT_HEIGHT: f64 = 50.0;
+const HEADER: f64 = 22.0;
+/// Height of the row of names below the plot; its text keeps clear of the zero beside the plot.
+const AXIS_ROW: f64 = 19.0;
+const CAPACITY_ROOM: f64 = 14.0;
+const EDGE: f64 = 8.0;
+
+/// The height in CSS pixels that suits the peaks at a width.
+pub fn peaks_height(figure: &Peaks, width: u32) -> u32 {
+    let width = f64::from(width);
+    let plot = (width * 0.22).clamp(130.0, 200.0);
+    Plan::new(figure, width, plot).map_or(0, |plan| whole(plan.above + plot + plan.below))
+}
+
+/// Draws the peaks so that they fill the area.
+pub fn draw_peaks<DB: DrawingBackend>(
+    area: &DrawingArea<DB, Shift>,
+    figure: &Peaks,
+    style: &Style,
+) -> Result<Geometry, ChartError> {
+    let ink = Ink::new(area, style);
+    let (width, height) = ink.require(LEAST_WIDTH, LEAST_PLOT_HEIGHT)?;
+    let plan = Plan::new(figure, width, height - HEADER - 2.0 * ROW).ok_or(ChartError::Empty)?;
+    let plot =
+        Frame { left: plan.left, top: plan.above, right: width - plan.gutter, bottom: height - plan.below };
+    if plot.height() < LEAST_PLOT_HEIGHT {
+        return Err(ChartError::TooSmall { width: whole(width), height: whole(height) });
+    }
+    let scale = plan.scale(plot.height());
+    let chart = Chart { ink, figure, plan: &plan, plot, scale: &scale };
+    chart.grid()?;
+    chart.bars()?;
+    chart.lines()?;
+    chart.flags()?;
+    chart.names()?;
+    chart.header()?;
+    Ok(Geometry {
+        left: plot.left,
+        right: plot.right,
+        top: plot.top,
+        bottom: plot.bottom,
+        x_min: 0,
+        x_max: i64::try_from(figure.bars.len()).unwrap_or(i64::MAX) - 1,
+        y_max: y_max(scale.top),
+        axis: Axis::Subject,
+    })
+}
+
+/// What is decided before the height of the plot is known.
+struct Plan<'a> {
+    figure: &'a Peaks,
+    left: f64,
+    gutter: f64,
+    above: f64,
+    below: f64,
+    pitch: f64,
+    /// The word for all subjects, if they are of one kind.
+    kind: Option<&'static str>,
+    /// Whether every bar has its value below its name.
+    values: bool,
+    capacity: Option<u64>,
+    /// Places of the accused that have a flag.
+    flagged: Vec<usize>,
+    flags: Arrangement,
+}
+
+impl<'a> Plan<'a> {
+    fn new(figure: &'a Peaks, width: f64, plot_height: f64) -> Option<Self> {
+        let highest = figure.bars.iter().map(|bar| bar.peak.0).max()?;
+        let capacity = figure.capacity.map(|bytes| bytes.0).filter(|capacity| *capacity > 0);
+        // As in the timeline: a card that is nearly empty is not drawn to its full height.
+        let capacity = capacity.filter(|capacity| highest as f64 >= *capacity as f64 * 0.12);
+        let kind = words::common_kind(figure.bars.iter().map(|bar| bar.subject));
+        let mut plan = Self {
+            figure,
+            left: 0.0,
+            gutter: 0.0,
+            above: HEADER,
+            below: AXIS_ROW + 4.0,
+            pitch: 0.0,
+            kind,
+            values: false,
+            capacity,
+            flagged: Vec::new(),
+            flags: Arrangement { flags: Vec::new(), rows: 0 },
+        };
+        let scale = plan.scale(plot_height);
+        let ticks = scale.ticks.iter().map(|tick| Type::tick().width(&scale.tick(*tick)));
+        plan.left = ticks.chain([Type::tick().width(kind.unwrap_or("")), 24.0]).fold(0.0, f64::max) + EDGE;
+        let median = median_lines(figure, &scale);
+        plan.gutter = median.iter().map(|line| Type::tick().width(line)).fold(0.0, f64::max) + EDGE;
+        plan.pitch = (width - plan.left - plan.gutter).max(1.0) / figure.bars.len() as f64;
+
+        let hot = Type::tick().bold();
+        let widest_value = figure.bars.iter().map(|bar| hot.width(&scale.short(bar.peak.0))).fold(0.0, f64::max);
+        plan.values = figure.bars.len() <= MOST_NAMED && widest_value + 4.0 <= plan.pitch;
+        if plan.values {
+            plan.below += ROW - 1.0;
+        }
+        if capacity.is_some() {
+            plan.above += CAPACITY_ROOM;
+        }
+
+        let mut accused: Vec<(usize, &PeakBar)> = figure.bars.iter().enumerate().filter(|(_, bar)| bar.accused).collect();
+        accused.sort_by_key(|(place, bar)| (std::cmp::Reverse(bar.peak), *place));
+        accused.truncate(MOST_FLAGS);
+        let flags: Vec<Flag> = accused
+            .iter()
+            .map(|(place, bar)| Flag {
+                x: crisp(plan.center(*place)),
+                wordings: words::bar_wordings(bar, figure.median, &scale),
+            })
+            .collect();
+        plan.flagged = accused.iter().map(|(place, _)| *place).collect();
+        plan.flags = flags::arrange(&flags, Type::label(Token::Hot).bold(), 0.0, width);
+        plan.above += plan.flags.height();
+        Some(plan)
+    }
+
+    fn scale(&self, plot_height: f64) -> ValueScale {
+        let highest = self.figure.bars.iter().map(|bar| bar.peak.0).max().unwrap_or(0).max(self.figure.median.0);
+        ValueScale::new(self.figure.quantity, highest, self.capacity, (plot_height / 46.0).clamp(2.0, 5.0))
+    }
+
+    fn center(&self, place: usize) -> f64 {
+        self.left + (place as f64 + 0.5) * self.pitch
+    }
+}
+
+fn median_lines(figure: &Peaks, scale: &ValueScale) -> [String; 2] {
+    ["median".to_owned(), scale.long(figure.median.0)]
+}
+
+struct Chart<'a, DB: DrawingBackend> {
+    ink: Ink<'a, DB>,
+    figure: &'a Peaks,
+    plan: &'a Plan<'a>,
+    plot: Frame,
+    scale: &'a ValueScale,
+}
+
+impl<DB: DrawingBackend> Chart<'_, DB> {
+    fn y(&self, value: f64) -> f64 {
+        self.plot.bottom - (value / self.scale.top).clamp(0.0, 1.0) * self.plot.height()
+    }
+
+    fn grid(&self) -> Result<(), ChartError> {
+        for tick in &self.scale.ticks {
+            let y = self.y(*tick);
+            if *tick > 0.0 {
+                self.ink.across(self.plot.left, self.plot.right, y, Token::Line)?;
+            }
+            self.ink.text(&self.scale.tick(*tick), (self.plot.left - EDGE + 2.0, y), Anchor::End, Type::tick())?;
+        }
+        Ok(())
+    }
+
+    fn bars(&self) -> Result<(), ChartError> {
+        let pitch = self.plan.pitch;
+        let bars = self.figure.bars.iter().enumerate();
+        if pitch < 2.0 {
+            self.skyline()?;
+        } else {
+            for (place, bar) in bars.clone().filter(|(_, bar)| !bar.accused) {
+                self.bar(place, bar, Token::Rank, 0.0)?;
+            }
+        }
+        // On top, and never too thin to be seen.
+        for (place, bar) in bars.filter(|(_, bar)| bar.accused) {
+            self.bar(place, bar, Token::Hot, 2.0)?;
+        }
+        self.ink.across(self.plot.left, self.plot.right, self.plot.bottom, Token::Rank)
+    }
+
+    fn bar(&self, place: usize, bar: &PeakBar, color: Token, least: f64) -> Result<(), ChartError> {
+        let pitch = self.plan.pitch;
+        let gap = if pitch > 24.0 { pitch * 0.28 } else { (pitch * 0.25).clamp(0.5, 6.0) };
+        let half = (pitch - gap).clamp(least, WIDEST_BAR) / 2.0;
+        let center = self.plan.center(place);
+        let (left, right) = (center - half, center + half);
+        let (top, bottom) = (self.y(bar.peak.0 as f64), self.plot.bottom);
+        if half < 4.0 || bottom - top < 4.0 {
+            return self.ink.rect(Frame { left, top, right, bottom }, color, 1.0);
+        }
+        // Upper corners rounded by 2 px, in two steps each.
+        let corner = [
+            (left, bottom),
+            (left, top + 2.0),
+            (left + 0.6, top + 0.6),
+            (left + 2.0, top),
+            (right - 2.0, top),
+            (right - 0.6, top + 0.6),
+            (right, top + 2.0),
+            (right, bottom),
+        ];
+        self.ink.polygon(corner, color, 1.0)
+    }
+
+    /// All innocent bars as one shape, the highest per pixel.
+    fn skyline(&self) -> Result<(), ChartError> {
+        let mut points = vec![(self.plot.left, self.plot.bottom)];
+        let mut place = 0;
+        let mut left = self.plot.left;
+        while left < self.plot.right - 1e-6 {
+            let right = (left + 1.0).min(self.plot.right);
+            let mut highest: Option<u64> = None;
+            while let Some(bar) = self.figure.bars.get(place)
+                && self.plan.center(place) <= right
+            {
+                if !bar.accused {
+                    highest = highest.max(Some(bar.peak.0));
+                }
+                place += 1;
+            }
+            if let Some(highest) = highest {
+                let y = self.y(highest as f64);
+                points.extend([(left, y), (right, y)]);
+            } else if let Some((_, y)) = points.last().copied() {
+                // Wider than a pixel, or an accused bar will stand here.
+                points.push((right, y));
+            }
+            left = right;
+        }
+        points.push((self.plot.right, self.plot.bottom));
+        self.ink.polygon(points, Token::Rank, 1.0)
+    }
+
+    fn lines(&self) -> Result<(), ChartError> {
+        if let Some(capacity) = self.plan.capacity {
+            let y = crisp(self.y(capacity as f64));
+            self.ink.dashed((self.plot.left, y), (self.plot.right, y), (3.0, 4.0), Stroke::new(Token::Dim, 1.0))?;
+            let label = format!("capacity {}", self.scale.long(capacity));
+            let width = Type::tick().width(&label);
+            let poles: Vec<f64> = self.plan.flagged.iter().map(|place| crisp(self.plan.center(*place))).collect();
+            let free = |right: &f64| poles.iter().all(|pole| *pole < right - width - 4.0 || *pole > right + 4.0);
+            let room = self.plot.width() - width;
+            let right = (0..=16).map(|step| self.plot.right - room * f64::from(step) / 16.0).find(free);
+            if let Some(right) = right {
+                self.ink.text(&label, (right, y - CAPACITY_ROOM / 2.0 - 1.0), Anchor::End, Type::tick())?;
+            }
+        }
+        let y = crisp(self.y(self.figure.median.0 as f64));
+        self.ink.line((self.plot.left, y), (self.plot.right + EDGE - 3.0, y), Stroke::new(Token::Ink, 1.0))?;
+        let label = Label { y, height: 2.0 * (TICK + 2.0), weight: 1, content: () };
+        for label in labels::spread(vec![label], self.plot.top - CAPACITY_ROOM, self.plot.bottom + 2.0) {
+            for (line, offset) in median_lines(self.figure, self.scale).iter().zip([-0.5, 0.5]) {
+                let at = (self.plot.right + EDGE, label.y + offset * (TICK + 2.0));
+                let look = if offset < 0.0 { Type::tick() } else { Type { color: Token::Ink, ..Type::tick() } };
+                self.ink.text(line, at, Anchor::Start, look)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flags(&self) -> Result<(), ChartError> {
+        let rows_bottom = self.plan.above - if self.plan.capacity.is_some() { CAPACITY_ROOM } else { 0.0 };
+        for (place, flag) in self.plan.flagged.iter().zip(&self.plan.flags.flags) {
+            let Some(flag) = flag else { continue };
+            let Some(bar) = self.figure.bars.get(*place) else { continue };
+            let x = crisp(self.plan.center(*place));
+            let row_top = rows_bottom - ROW * (flag.row as f64 + 1.0);
+            let (at, anchor) = if flag.left > x { (flag.left, Anchor::Start) } else { (flag.right, Anchor::End) };
+            let look = Type::label(Token::Hot).bold();
+            self.ink.text(&flag.text, (at, row_top + ROW / 2.0), anchor, look)?;
+            let top = self.y(bar.peak.0 as f64);
+            self.ink.line((x, row_top + 2.0), (x, top), Stroke::new(Token::Hot, 1.0))?;
+            if self.plan.pitch < 9.0 {
+                self.ink.dot((x, top), 3.0, Token::Hot)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Names below the bars, the most telling first, as many as have room; then values, where all have room.
+    fn names(&self) -> Result<(), ChartError> {
+        let bars = &self.figure.bars;
+        let center = self.plot.bottom + AXIS_ROW - ROW / 2.0 + 1.0;
+        let margin = self.plot.left - EDGE + 2.0;
+        self.ink.text(self.plan.kind.unwrap_or(""), (margin, center), Anchor::End, Type::tick())?;
+        let mut order: Vec<usize> = self.plan.flagged.clone();
+        order.extend(bars.iter().enumerate().filter(|(_, bar)| bar.accused).map(|(place, _)| place));
+        order.extend([0, bars.len() - 1]);
+        if bars.len() <= MOST_NAMED {
+            let least = Type::tick().bold().width(&words::number(bars[bars.len() - 1].subject)) + 6.0;
+            let every = [1, 2, 4, 5, 8, 10, 16].into_iter().find(|every| *every as f64 * self.plan.pitch >= least);
+            order.extend((0..bars.len()).step_by(every.unwrap_or(bars.len())));
+        }
+        let mut taken: Vec<(f64, f64)> = Vec::new();
+        for place in order {
+            let Some(bar) = bars.get(place) else { continue };
+            let name = if self.plan.kind.is_some() { words::number(bar.subject) } else { bar.subject.to_string() };
+            let look = look(bar);
+            let half = look.width(&name) / 2.0;
+            let (width, _) = self.ink.size();
+            let middle = self.plan.center(place).clamp(self.plot.left + half - 4.0, width - half);
+            if taken.iter().all(|(from, to)| middle + half + 4.0 <= *from || middle - half >= *to + 4.0) {
+                taken.push((middle - half, middle + half));
+                self.ink.text(&name, (middle, center), Anchor::Middle, look)?;
+            }
+        }
+        if self.plan.values {
+            let center = center + ROW - 1.0;
+            self.ink.text(self.scale.unit.name, (margin, center), Anchor::End, Type::tick())?;
+            for (place, bar) in bars.iter().enumerate() {
+                let value = self.scale.short(bar.peak.0);
+                self.ink.text(&value, (self.plan.center(place), center), Anchor::Middle, look(bar))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn header(&self) -> Result<(), ChartError> {
+        let center = TICK / 2.0 + 1.0;
+        let (width, _) = self.ink.size();
+        let heading = self.scale.heading(self.figure.quantity);
+        self.ink.text(&heading, (0.0, center), Anchor::Start, Type::tick())?;
+        let room = width - Type::tick().width(&heading) - 2.0 * EDGE;
+        let accused = self.figure.bars.iter().filter(|bar| bar.accused).count();
+        let named = self.plan.flags.flags.iter().flatten().count();
+        let hidden = self.figure.capacity.filter(|bytes| self.plan.capacity.is_none() && bytes.0 > 0);
+        let (remark, look) = if accused > named {
+            (format!("{accused} of {} stand out", self.figure.bars.len()), Type::tick().bold())
+        } else if let Some(capacity) = hidden {
+            (format!("capacity {capacity}, above this scale"), Type::tick())
+        } else {
+            return Ok(());
+        };
+        let look = if look.bold { Type { color: Token::Hot, ..look } } else { look };
+        self.ink.text(&look.fit(&remark, room), (width, center), Anchor::End, look)
+    }
+}
+
+fn look(bar: &PeakBar) -> Type {
+    if bar.accused { Type { color: Token::Hot, ..Type::tick().bold() } } else { Type::tick() }
+}

@@ -1,0 +1,355 @@
+//! Unpacking: gzip, Zstandard, zip and tar, streamed, with one budget for all that an upload unpacks to.
+//!
+//! Hands out bytes and display names. Never writes a file, never uses a name as a path, knows no evidence.
+
+use crate::context::Limits;
+use crate::upload::ReadSeek;
+use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
+use std::cell::Cell;
+use std::io::{self, Read};
+use std::ops::ControlFlow;
+
+/// Longest display name kept, in characters; longer ones lose their beginning, because the end tells more.
+const NAME_CHARS: usize = 240;
+
+/// A name of a stranger made fit for a screen: control, bidirectional and invisible characters become `\u{fffd}`,
+/// and it is cut to 240 characters. `../` stays what it is, text: names are never opened.
+pub fn display_name(name: &str) -> String {
+    let visible = |c: char| match c {
+        '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' => '\u{fffd}',
+        c if c.is_control() => '\u{fffd}',
+        c => c,
+    };
+    let count = name.chars().count();
+    if count > NAME_CHARS {
+        let tail = name.chars().skip(count - NAME_CHARS).map(visible);
+        return std::iter::once('…').chain(tail).collect();
+    }
+    name.chars().map(visible).collect()
+}
+
+/// What one upload may unpack to, all layers and members together.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    cap: u64,
+    by_ratio: bool,
+    ratio: u64,
+    used: Cell<u64>,
+}
+
+impl Budget {
+    pub(crate) fn new(uploaded: u64, limits: &Limits) -> Self {
+        let by_ratio = uploaded.saturating_mul(limits.max_ratio).max(limits.ratio_free_bytes);
+        Self {
+            cap: by_ratio.min(limits.max_decompressed_bytes),
+            by_ratio: by_ratio < limits.max_decompressed_bytes,
+            ratio: limits.max_ratio,
+            used: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn is_spent(&self) -> bool {
+        self.used.get() > self.cap
+    }
+
+    /// Why reading stopped, once the budget is spent.
+    pub(crate) fn refusal(&self) -> String {
+        let cap = rankscope_model::Bytes(self.cap);
+        if self.by_ratio {
+            let ratio = self.ratio;
+            format!(
+                "unpacks to more than {cap}, over {ratio} times its size, as a decompression bomb does; \
+                 reading stopped there. If it is genuine, upload the files unpacked"
+            )
+        } else {
+            format!("unpacks to more than the limit of {cap}; reading stopped there. Upload fewer files at a time")
+        }
+    }
+
+    pub(crate) fn meter<R: Read>(&self, inner: R) -> Metered<'_, R> {
+        Metered { inner, budget: self }
+    }
+}
+
+/// Counts what a decoder gives and stops it when the budget is spent.
+pub(crate) struct Metered<'b, R> {
+    inner: R,
+    budget: &'b Budget,
+}
+
+impl<R: Read> Read for Metered<'_, R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.budget.is_spent() {
+            return Err(io::Error::other(self.budget.refusal()));
+        }
+        let n = self.inner.read(buf)?;
+        self.budget.used.set(self.budget.used.get().saturating_add(n as u64));
+        Ok(n)
+    }
+}
+
+/// Decodes gzip, several members one after another included.
+pub(crate) fn gunzip(input: &mut dyn Read) -> impl Read + '_ {
+    flate2::read::MultiGzDecoder::new(input)
+}
+
+/// Decodes Zstandard, several frames one after another included.
+pub(crate) fn unzstd<'a>(input: &'a mut dyn Read, limits: &Limits) -> impl Read + 'a {
+    ZstdFrames { source: Some(Lookahead { inner: input, byte: None }), frame: None, window: limits.max_zstd_window }
+}
+
+/// `ruzstd` decodes one frame; parallel compressors and `cat` make files of many.
+struct ZstdFrames<'a> {
+    source: Option<Lookahead<'a>>,
+    frame: Option<StreamingDecoder<Lookahead<'a>, FrameDecoder>>,
+    window: u64,
+}
+
+/// One byte of lookahead, to tell the end of the file from the next frame.
+struct Lookahead<'a> {
+    inner: &'a mut dyn Read,
+    byte: Option<u8>,
+}
+
+impl Lookahead<'_> {
+    fn at_end(&mut self) -> io::Result<bool> {
+        if self.byte.is_some() {
+            return Ok(false);
+        }
+        let mut byte = [0u8; 1];
+        match self.inner.read_exact(&mut byte) {
+            Ok(()) => {
+                self.byte = Some(u8::from_le_bytes(byte));
+                Ok(false)
+            }
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(true),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+impl Read for Lookahead<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match (self.byte, buf.first_mut()) {
+            (Some(byte), Some(first)) => {
+                *first = byte;
+                self.byte = None;
+                Ok(1)
+            }
+            _ => self.inner.read(buf),
+        }
+    }
+}
+
+impl Read for ZstdFrames<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            if let Some(frame) = &mut self.frame {
+                let n = frame.read(buf)?;
+                if n > 0 {
+                    return Ok(n);
+                }
+                self.source = self.frame.take().map(StreamingDecoder::into_inner);
+            }
+            let Some(source) = &mut self.source else { return Ok(0) };
+            if source.at_end()? {
+                return Ok(0);
+            }
+            let Some(source) = self.source.take() else { return Ok(0) };
+            let frame =
+                StreamingDecoder::new_with_max_window_size(source, self.window).map_err(|e| self.explain(&e))?;
+            self.frame = Some(frame);
+        }
+    }
+}
+
+impl ZstdFrames<'_> {
+    fn explain(&self, error: &ruzstd::decoding::errors::FrameDecoderError) -> io::Error {
+        use ruzstd::decoding::errors::FrameDecoderError;
+        io::Error::other(match error {
+            FrameDecoderError::WindowSizeTooBig { requested, .. } => format!(
+                "the Zstandard frame wants a window of {}, the limit is {}; compress it again at level 19 or lower \
+                 and without --long",
+                rankscope_model::Bytes(*requested),
+                rankscope_model::Bytes(self.window)
+            ),
+            other => format!("not a readable Zstandard frame ({other})"),
+        })
+    }
+}
+
+/// One member of an archive.
+pub(crate) struct Member<'a> {
+    /// Sanitised name.
+    pub(crate) name: String,
+    /// Size when unpacked, as the archive claims.
+    pub(crate) bytes: u64,
+    /// Its bytes, or why there are none.
+    pub(crate) data: Result<&'a mut dyn Read, String>,
+}
+
+/// What [`each_zip_member`] and [`each_tar_member`] passed over, as sentences for the archive's warnings.
+pub(crate) type Notes = Vec<String>;
+
+/// Calls `visit` for every file of a zip. `Err` when it cannot be listed at all.
+pub(crate) fn each_zip_member(
+    input: &mut dyn ReadSeek,
+    limits: &Limits,
+    visit: &mut dyn FnMut(Member<'_>) -> ControlFlow<()>,
+) -> Result<Notes, String> {
+    let mut zip = zip::ZipArchive::new(input).map_err(|e| {
+        format!("the zip file cannot be listed ({}); if the upload or copy was cut, upload it again", zip_words(&e))
+    })?;
+    let mut notes = Notes::new();
+    // A checkpoint of torch.save is a zip too: hundreds of members that are all weights.
+    if zip.file_names().any(|n| n.is_ok_and(|n| n == "data.pkl" || n.ends_with("/data.pkl"))) {
+        return Err(String::from(
+            "a PyTorch checkpoint (weights saved with torch.save), not a memory snapshot; a snapshot is written by \
+             torch.cuda.memory._dump_snapshot",
+        ));
+    }
+    let mut links = 0usize;
+    let count = zip.len();
+    for index in 0..count {
+        if index >= limits.max_members as usize {
+            notes.push(format!("only the first {index} of {count} members were read"));
+            break;
+        }
+        let (name, bytes, encrypted) = match zip.by_index_raw(index) {
+            Ok(file) if file.is_dir() => continue,
+            Ok(file) if file.is_symlink() => {
+                links += 1;
+                continue;
+            }
+            Ok(file) => {
+                let name = file.name().map_or_else(|_| String::from_utf8_lossy(file.name_raw()).into(), Into::into);
+                (name, file.size(), file.encrypted())
+            }
+            Err(e) => {
+                notes.push(format!("member {} of {} cannot be read ({})", index + 1, count, zip_words(&e)));
+                continue;
+            }
+        };
+        let name: String = name;
+        if is_clutter(&name) {
+            continue;
+        }
+        let name = display_name(&name);
+        let next = if encrypted {
+            let why = "encrypted; unpack it and upload the file itself".to_owned();
+            visit(Member { name, bytes, data: Err(why) })
+        } else {
+            match zip.by_index(index) {
+                Ok(mut file) => visit(Member { name, bytes, data: Ok(&mut file) }),
+                Err(e) => {
+                    let why = format!("cannot be unpacked ({}); upload the file itself", zip_words(&e));
+                    visit(Member { name, bytes, data: Err(why) })
+                }
+            }
+        };
+        if next.is_break() {
+            break;
+        }
+    }
+    push_links(&mut notes, links);
+    Ok(notes)
+}
+
+fn zip_words(error: &zip::result::ZipError) -> String {
+    match error {
+        zip::result::ZipError::CompressionMethodNotSupported(method) => {
+            format!("its compression method {method} is not supported; use deflate")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Calls `visit` for every regular file of a tar. What was read before damage is kept; damage ends as a note.
+pub(crate) fn each_tar_member(
+    input: &mut dyn Read,
+    limits: &Limits,
+    visit: &mut dyn FnMut(Member<'_>) -> ControlFlow<()>,
+) -> Notes {
+    let mut notes = Notes::new();
+    let mut tar = tar::Archive::new(input);
+    let entries = match tar.entries() {
+        Ok(entries) => entries,
+        Err(e) => return vec![format!("the tar file cannot be read ({e})")],
+    };
+    let mut links = 0usize;
+    let mut seen = 0u32;
+    for entry in entries {
+        let mut entry = match entry {
+            Ok(entry) => entry,
+            Err(e) => {
+                notes.push(format!("the tar file is damaged or cut after member {seen} ({e}); upload it again"));
+                break;
+            }
+        };
+        if !entry.header().entry_type().is_file() {
+            links +=
+                usize::from(entry.header().entry_type().is_symlink() || entry.header().entry_type().is_hard_link());
+            continue;
+        }
+        let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        if is_clutter(&name) {
+            continue;
+        }
+        if seen >= limits.max_members {
+            notes.push(format!("only the first {seen} members were read"));
+            break;
+        }
+        seen += 1;
+        let bytes = entry.size();
+        if visit(Member { name: display_name(&name), bytes, data: Ok(&mut entry) }).is_break() {
+            break;
+        }
+    }
+    push_links(&mut notes, links);
+    notes
+}
+
+fn push_links(notes: &mut Notes, links: usize) {
+    if links > 0 {
+        notes.push(format!("{links} links were not followed; upload the files they point to"));
+    }
+}
+
+/// Files that desktop systems add to archives on their own.
+fn is_clutter(name: &str) -> bool {
+    let own = name.rsplit('/').next().unwrap_or_default();
+    name.starts_with("__MACOSX/") || own.starts_with("._") || own == ".DS_Store" || own == "Thumbs.db"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_made_fit_for_a_screen() {
+        assert_eq!(display_name("../../etc/passwd"), "../../etc/passwd");
+        assert_eq!(display_name("a\x1b[31m\nb\0"), "a\u{fffd}[31m\u{fffd}b\u{fffd}");
+        assert_eq!(display_name("gpj\u{202e}.exe"), "gpj\u{fffd}.exe");
+        let long = display_name(&"显".repeat(1000));
+        assert_eq!(long.chars().count(), NAME_CHARS + 1);
+    }
+
+    #[test]
+    fn the_budget_is_the_smaller_of_size_and_ratio() {
+        let limits = Limits { max_decompressed_bytes: 1000, max_ratio: 10, ratio_free_bytes: 50, ..Limits::default() };
+        let spent_after = |uploaded| {
+            let budget = Budget::new(uploaded, &limits);
+            let mut sink = Vec::new();
+            let error = budget.meter(io::repeat(1)).read_to_end(&mut sink).unwrap_err();
+            (budget.cap, error.to_string())
+        };
+        assert_eq!(spent_after(1).0, 50);
+        assert_eq!(spent_after(20).0, 200);
+        assert_eq!(spent_after(20_000).0, 1000);
+        assert!(spent_after(1).1.contains("bomb"));
+        assert!(spent_after(20_000).1.contains("limit"));
+    }
+}

@@ -1,0 +1,132 @@
+//! What every reader is told and how it may fail: the budget, the context, the error.
+//!
+//! Knows no format.
+
+use rankscope_model::{ArtifactId, ArtifactInfo, ArtifactKind};
+use std::io;
+
+/// The budget for one upload. Every bound exists so that a hostile or damaged file ends in a sentence, not in a
+/// full disk or a stuck process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Decompressed bytes of one upload, all members of an archive together. Default 8 GiB: a memory snapshot of
+    /// 2 million events is about 0.4 GB, and users report files up to a few GB.
+    pub max_decompressed_bytes: u64,
+    /// Decompressed bytes per compressed byte, enforced above [`Self::ratio_free_bytes`]. Default 400: logs and
+    /// snapshots reach 10 to 100, a looped `nvidia-smi` of idle cards about 200, deflate's own maximum is 1032.
+    pub max_ratio: u64,
+    /// Output below this is never called a bomb, whatever its ratio. Default 32 MiB.
+    pub ratio_free_bytes: u64,
+    /// Members read from one upload. Default 4096: two logs for each of 2048 ranks.
+    pub max_members: u32,
+    /// Bytes of a zip file that is itself a member or is compressed, which must be held in memory because its
+    /// directory stands at its end. Default 32 MiB.
+    pub max_spooled_bytes: u64,
+    /// Window of a Zstandard frame, held in memory. Default 32 MiB, which covers the levels up to 20.
+    pub max_zstd_window: u64,
+    /// Bytes of one text line that are looked at; the rest of it is skipped. Default 64 KiB.
+    pub max_line_bytes: usize,
+    /// Step records kept of one file; above it, records are thinned by rank and step. Default 200 000.
+    pub max_step_records: usize,
+    /// `nvidia-smi` tables kept of one file. Default 20 000: a day of one table every 5 seconds.
+    pub max_tables: usize,
+    /// Out-of-memory messages kept of one file; repeats of the same message are counted once. Default 4096.
+    pub max_oom_events: usize,
+    /// Warnings kept of one file. Default 32.
+    pub max_warnings: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_decompressed_bytes: 8 << 30,
+            max_ratio: 400,
+            ratio_free_bytes: 32 << 20,
+            max_members: 4096,
+            max_spooled_bytes: 32 << 20,
+            max_zstd_window: 32 << 20,
+            max_line_bytes: 64 << 10,
+            max_step_records: 200_000,
+            max_tables: 20_000,
+            max_oom_events: 4096,
+            max_warnings: 32,
+        }
+    }
+}
+
+/// What a reader is told about the file it reads.
+///
+/// A reader returns an `Evidence` that describes **one** file: `artifacts` holds exactly one entry (start from
+/// [`ReadContext::info`]; the caller fills `bytes`), and every provenance carries [`ReadContext::artifact`].
+#[derive(Debug, Clone, Copy)]
+pub struct ReadContext<'a> {
+    /// The id to put into every provenance.
+    pub artifact: ArtifactId,
+    /// Display name of the file; only text, never a path to open. May tell the rank ([`crate::rank_from_name`]).
+    pub name: &'a str,
+    /// The budget.
+    pub limits: &'a Limits,
+}
+
+impl ReadContext<'_> {
+    /// An artifact entry of this name and `kind`, with nothing else known yet.
+    pub fn info(&self, kind: ArtifactKind) -> ArtifactInfo {
+        ArtifactInfo {
+            name: self.name.to_owned(),
+            kind,
+            ranks: Vec::new(),
+            devices: Vec::new(),
+            bytes: 0,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+/// Why a file could not be read. The text becomes a warning of the artifact, so it says where, why and what to do,
+/// and leaves the file's name to whoever shows it.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The bytes could not be had.
+    #[error("reading stopped at byte {offset}: {source}; upload the file again if it is whole on your side")]
+    Io {
+        /// Offset in the decompressed content.
+        offset: u64,
+        /// What the source said.
+        #[source]
+        source: io::Error,
+    },
+    /// It is another format than the name or the first bytes promised.
+    #[error("{why}")]
+    NotThisFormat {
+        /// What it is, as far as can be told, and what to upload instead.
+        why: String,
+    },
+    /// It is the right format, but damaged.
+    #[error("damaged at byte {offset}: {why}; {advice}")]
+    Malformed {
+        /// Offset in the decompressed content.
+        offset: u64,
+        /// What was found there.
+        why: String,
+        /// What the user can do.
+        advice: String,
+    },
+    /// Reading on would need something that is never done here, such as running code from the file.
+    #[error("refused at byte {offset}: {why}")]
+    Refused {
+        /// Offset in the decompressed content.
+        offset: u64,
+        /// What the file asked for, and what to do instead.
+        why: String,
+    },
+    /// A bound of [`Limits`] was met.
+    #[error("{what} is over the limit of {limit}; {advice}")]
+    OverLimit {
+        /// What is too large, with its size where known.
+        what: String,
+        /// The limit, with its unit.
+        limit: String,
+        /// What the user can do.
+        advice: String,
+    },
+}

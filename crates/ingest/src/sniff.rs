@@ -1,0 +1,227 @@
+//! What a file is, judged by its first bytes; the name is only a hint between kinds of text.
+//!
+//! Knows no reader: the answer names a content, [`crate::read_upload`] decides who reads it.
+
+/// How many first bytes [`sniff`] wants to see (fewer is fine for shorter files).
+pub const HEAD_BYTES: usize = 16 << 10;
+
+/// What the first bytes say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// No bytes at all.
+    Empty,
+    /// Gzip, RFC 1952.
+    Gzip,
+    /// A Zstandard frame, RFC 8878.
+    Zstd,
+    /// A zip file.
+    Zip,
+    /// A tar file of the POSIX or GNU form.
+    Tar,
+    /// A Python pickle of protocol 2 to 5: a memory snapshot, or something else.
+    Pickle,
+    /// Text in UTF-8 or an 8-bit encoding.
+    Text(TextEncoding),
+    /// Something known that holds no evidence, with words for it: `a PNG image`.
+    Known(&'static str),
+    /// Bytes that are no text and no known format.
+    Binary,
+}
+
+/// How text is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextEncoding {
+    /// UTF-8, or an 8-bit encoding whose letters beyond ASCII do not matter here. May begin with a byte order mark.
+    Utf8,
+    /// UTF-16, low byte first: what `nvidia-smi > file` writes in Windows PowerShell.
+    Utf16Le,
+    /// UTF-16, high byte first.
+    Utf16Be,
+}
+
+/// Formats that people upload by mistake, by their first bytes.
+const KNOWN: [(&[u8], &str); 22] = [
+    (b"\x89PNG\r\n\x1a\n", "a PNG image; paste the text instead of a screenshot"),
+    (b"\xff\xd8\xff", "a JPEG image; paste the text instead of a screenshot"),
+    (b"GIF8", "a GIF image; paste the text instead of a screenshot"),
+    (b"RIFF", "a WebP image or another RIFF file; paste the text instead of a screenshot"),
+    (b"BM", "a BMP image; paste the text instead of a screenshot"),
+    (b"%PDF-", "a PDF; upload the text instead"),
+    (b"\x7fELF", "an ELF program or library"),
+    (b"MZ", "a Windows program or library"),
+    (b"BZh", "bzip2 data; compress it with gzip or zstd, or upload it plain"),
+    (b"\xfd7zXZ\0", "xz data; compress it with gzip or zstd, or upload it plain"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive; use zip or tar.gz"),
+    (b"Rar!\x1a\x07", "a RAR archive; use zip or tar.gz"),
+    (b"\x04\x22\x4d\x18", "LZ4 data; compress it with gzip or zstd, or upload it plain"),
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
+    (b"\x93NUMPY", "a NumPy array"),
+    (b"PAR1", "a Parquet file"),
+    (b"SQLite format 3\0", "an SQLite database; an Nsight Systems export is not read, upload logs or snapshots"),
+    (b"ARROW1\0\0", "an Arrow file"),
+    (b"GGUF", "model weights (GGUF)"),
+    (b"LZIP", "lzip data; compress it with gzip or zstd, or upload it plain"),
+    (b"\x1f\x9d", "compress (.Z) data; compress it with gzip or zstd, or upload it plain"),
+    (b"\xd0\xcf\x11\xe0", "an old Microsoft Office file; upload the text instead"),
+];
+
+/// Says what `head`, the first bytes of a file, looks like.
+pub fn sniff(head: &[u8]) -> Content {
+    if head.is_empty() {
+        return Content::Empty;
+    }
+    if head.starts_with(b"\x1f\x8b") {
+        return Content::Gzip;
+    }
+    if is_zstd(head) {
+        return Content::Zstd;
+    }
+    if head.starts_with(b"PK\x03\x04") || head.starts_with(b"PK\x05\x06") || head.starts_with(b"PK\x07\x08PK") {
+        return Content::Zip;
+    }
+    if head.get(257..262) == Some(b"ustar") {
+        return Content::Tar;
+    }
+    if let [0x80, 2..=5, ..] = head {
+        return Content::Pickle;
+    }
+    if head.starts_with(b"\xff\xfe") {
+        return Content::Text(TextEncoding::Utf16Le);
+    }
+    if head.starts_with(b"\xfe\xff") {
+        return Content::Text(TextEncoding::Utf16Be);
+    }
+    let known = KNOWN.iter().find(|(magic, _)| head.starts_with(magic));
+    // A PDF begins like text; but a log may begin with "BM" or "MZ", so short words only count for what is no text.
+    if let Some((_, words)) = known.filter(|(magic, _)| magic.len() >= 5 || !magic.is_ascii()) {
+        return Content::Known(words);
+    }
+    if let Some(encoding) = text_encoding(head) {
+        return Content::Text(encoding);
+    }
+    if let Some((_, words)) = known {
+        return Content::Known(words);
+    }
+    if is_safetensors(head) {
+        return Content::Known("model weights (safetensors)");
+    }
+    Content::Binary
+}
+
+/// A data frame, or a skippable frame (which may stand first).
+fn is_zstd(head: &[u8]) -> bool {
+    matches!(head, [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
+}
+
+/// An 8-byte length, then JSON.
+fn is_safetensors(head: &[u8]) -> bool {
+    head.get(8..10) == Some(b"{\"")
+}
+
+/// Text has no NUL and hardly any control characters; UTF-16 without a mark has a NUL in every second place.
+fn text_encoding(head: &[u8]) -> Option<TextEncoding> {
+    let head = head.get(..head.len().min(HEAD_BYTES)).unwrap_or(head);
+    let nul_at = |odd: usize| head.iter().skip(odd).step_by(2).filter(|b| **b == 0).count();
+    let (even, odd) = (nul_at(0), nul_at(1));
+    let pairs = head.len() / 2;
+    if pairs >= 4 && odd * 10 >= pairs * 9 && even * 10 <= pairs {
+        return Some(TextEncoding::Utf16Le);
+    }
+    if pairs >= 4 && even * 10 >= pairs * 9 && odd * 10 <= pairs {
+        return Some(TextEncoding::Utf16Be);
+    }
+    // A log may hold a stray NUL or two (torch 2.3.0 printed one inside its out-of-memory text).
+    let control = head
+        .iter()
+        .filter(|b| matches!(b, 0..=8 | 14..=26 | 28..=31 | 127)) // 9..13 are tab and line ends, 27 starts a colour
+        .count();
+    if control * 50 > head.len() {
+        return None;
+    }
+    // Bytes above ASCII must be mostly valid UTF-8, or few enough to be an 8-bit encoding of ordinary text.
+    let high = head.iter().filter(|b| **b >= 0x80).count();
+    let valid = match std::str::from_utf8(head) {
+        Ok(_) => true,
+        Err(e) => e.error_len().is_none() && head.len() - e.valid_up_to() < 4,
+    };
+    (valid || high * 5 <= head.len()).then_some(TextEncoding::Utf8)
+}
+
+/// Whether text is Python source: a name that ends in `.py`, or a beginning that nothing else has.
+///
+/// By content the first line that is neither blank nor a comment must be an import, a definition, a decorator or a
+/// docstring, and a definition or a main guard must follow. So a log that prints source somewhere stays a log.
+pub fn is_python(name: &str, head: &str) -> bool {
+    let own = name.trim_end_matches(".gz").trim_end_matches(".zst");
+    if own.rsplit_once('.').is_some_and(|(_, ext)| ext.eq_ignore_ascii_case("py") || ext.eq_ignore_ascii_case("pyi")) {
+        return true;
+    }
+    if head.starts_with("#!") && head.lines().next().is_some_and(|l| l.contains("python")) {
+        return true;
+    }
+    let mut lines = head.lines().map(|l| l.strip_prefix('\u{feff}').unwrap_or(l));
+    let first = lines.find(|l| !l.trim().is_empty() && !l.starts_with('#'));
+    first.is_some_and(opens_python) && lines.any(defines_python)
+}
+
+fn opens_python(line: &str) -> bool {
+    line.starts_with("import ")
+        || (line.starts_with("from ") && line.contains(" import "))
+        || line.starts_with("\"\"\"")
+        || line.starts_with('@')
+        || defines_python(line)
+}
+
+fn defines_python(line: &str) -> bool {
+    let header = line.trim_end().ends_with([':', '(', ',']);
+    (header && (line.starts_with("def ") || line.starts_with("class ") || line.starts_with("async def ")))
+        || (line.starts_with("if __name__ ") && line.contains("__main__"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_is_told_by_magic() {
+        assert_eq!(sniff(b""), Content::Empty);
+        assert_eq!(sniff(b"\x1f\x8b\x08\0"), Content::Gzip);
+        assert_eq!(sniff(b"\x28\xb5\x2f\xfd\x04"), Content::Zstd);
+        assert_eq!(sniff(b"PK\x03\x04rest"), Content::Zip);
+        assert_eq!(sniff(b"PK\x05\x06rest"), Content::Zip);
+        assert_eq!(sniff(b"\x80\x04\x95"), Content::Pickle);
+        assert_eq!(sniff(b"BM loss went up"), Content::Text(TextEncoding::Utf8));
+        assert!(
+            matches!(sniff(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0"), Content::Known(words) if words.contains("PNG"))
+        );
+        assert_eq!(sniff(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 1]), Content::Binary);
+    }
+
+    #[test]
+    fn text_is_told_in_every_encoding_that_tools_write() {
+        let utf16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<_>>();
+        assert_eq!(sniff("Überlauf auf Karte 3".as_bytes()), Content::Text(TextEncoding::Utf8));
+        assert_eq!(sniff(b"\xdcberlauf auf Karte 3"), Content::Text(TextEncoding::Utf8));
+        assert_eq!(
+            sniff(b"GPU \0 has a total capacity of 23.65 GiB of which 11.06 MiB is free. Including non-PyTorch"),
+            Content::Text(TextEncoding::Utf8)
+        );
+        let mut marked = b"\xff\xfe".to_vec();
+        marked.extend(utf16("NVIDIA-SMI"));
+        assert_eq!(sniff(&marked), Content::Text(TextEncoding::Utf16Le));
+        assert_eq!(sniff(&utf16("| NVIDIA-SMI 535 |")), Content::Text(TextEncoding::Utf16Le));
+        let swapped: Vec<u8> = utf16("| NVIDIA-SMI 535 |").chunks(2).flat_map(|p| [p[1], p[0]]).collect();
+        assert_eq!(sniff(&swapped), Content::Text(TextEncoding::Utf16Be));
+    }
+
+    #[test]
+    fn python_is_told_by_name_or_by_its_beginning() {
+        assert!(is_python("train.py", ""));
+        assert!(is_python("a.zip/train.PY", ""));
+        assert!(is_python("pasted", "# main\n\nimport torch\n\ndef main():\n    pass\n"));
+        assert!(is_python("pasted", "#!/usr/bin/env python3\nprint(1)\n"));
+        assert!(!is_python("job.log", "import error: no module\nTraceback\n"));
+        assert!(!is_python("job.log", "+ cat train.py\nimport torch\ndef main():\n"));
+        assert!(!is_python("notes", "from here on, import duties apply\n"));
+    }
+}

@@ -1,0 +1,264 @@
+//! From one uploaded file to evidence: unpacks, sniffs, and gives each file to its readers.
+//!
+//! Never fails: what cannot be read becomes an artifact that says why. Knows no format itself.
+
+use crate::container::{self, Budget, Member, display_name};
+use crate::context::{Limits, ReadContext};
+use crate::sniff::{self, Content};
+use rankscope_model::{ArtifactId, ArtifactInfo, ArtifactKind, Evidence};
+use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Bytes that can be read and searched; a zip file has its directory at its end.
+pub trait ReadSeek: Read + Seek {}
+impl<T: Read + Seek + ?Sized> ReadSeek for T {}
+
+/// Reads one uploaded file of any kind.
+///
+/// gzip, Zstandard, zip and tar are unpacked by content, one archive inside another at most; members become
+/// artifacts named `archive.zip/member`. The result holds at least one artifact, the upload itself first. A file
+/// that cannot be read is [`ArtifactKind::Unreadable`] with the reason in its warnings, and never sinks the others.
+pub fn read_upload(name: &str, input: &mut dyn ReadSeek, limits: &Limits) -> Evidence {
+    let name = display_name(name);
+    let size = input.seek(SeekFrom::End(0)).and_then(|size| input.seek(SeekFrom::Start(0)).map(|_| size));
+    let size = match size {
+        Ok(size) => size,
+        Err(e) => return unreadable(&name, 0, format!("its bytes could not be had ({e}); upload it again")),
+    };
+    let budget = Budget::new(size, limits);
+    let mut upload = Upload { limits, budget: &budget, evidence: Evidence::default() };
+    upload.fenced(&name, size, |upload| upload.seekable(&name, size, input, Depth::default()));
+    if upload.evidence.artifacts.is_empty() {
+        return unreadable(&name, size, "nothing in it could be read".to_owned());
+    }
+    upload.evidence
+}
+
+/// How many layers stand around the bytes at hand.
+#[derive(Debug, Clone, Copy, Default)]
+struct Depth {
+    archives: u8,
+    codecs: u8,
+}
+
+/// An archive, and one archive inside it.
+const MAX_ARCHIVES: u8 = 2;
+/// `.gz` inside `.zst` and the like happens by accident once, not three times.
+const MAX_CODECS: u8 = 2;
+
+struct Upload<'a> {
+    limits: &'a Limits,
+    budget: &'a Budget,
+    evidence: Evidence,
+}
+
+impl Upload<'_> {
+    /// Runs `read` behind a fence for the decoders underneath, which are not ours and run on hostile bytes.
+    fn fenced(&mut self, name: &str, bytes: u64, read: impl FnOnce(&mut Self)) {
+        if catch_unwind(AssertUnwindSafe(|| read(self))).is_err() {
+            let why = "a decoder failed on this file; this is a defect of Rankscope, please report it with the file";
+            self.add(unreadable(name, bytes, why.to_owned()));
+        }
+    }
+
+    /// Bytes in which a zip's directory can be found.
+    fn seekable(&mut self, name: &str, bytes: u64, input: &mut dyn ReadSeek, depth: Depth) {
+        let mut head = [0u8; 4];
+        let is_zip = input.read_exact(&mut head).is_ok() && sniff::sniff(&head) == Content::Zip;
+        if let Err(e) = input.seek(SeekFrom::Start(0)) {
+            self.add(unreadable(name, bytes, format!("its bytes could not be had ({e}); upload it again")));
+        } else if is_zip {
+            self.zip(name, bytes, input, depth);
+        } else {
+            self.stream(name, bytes, &mut BufReader::new(input), depth);
+        }
+    }
+
+    /// Bytes that come once. `bytes` is the size to show for the artifact.
+    fn stream(&mut self, name: &str, bytes: u64, input: &mut dyn Read, depth: Depth) {
+        let mut peeked = Peeked::new(input);
+        let content = sniff::sniff(&peeked.head);
+        match content {
+            Content::Empty => {
+                let why = peeked.error.map_or_else(
+                    || "empty: 0 bytes; if it should hold something, the copy or redirection failed".to_owned(),
+                    |e| e.to_string(),
+                );
+                self.add(unreadable(name, bytes, why));
+            }
+            Content::Gzip | Content::Zstd if depth.codecs >= MAX_CODECS => {
+                self.add(unreadable(
+                    name,
+                    bytes,
+                    "compressed more than twice; unpack it and upload the file".to_owned(),
+                ));
+            }
+            Content::Gzip => {
+                let depth = Depth { codecs: depth.codecs + 1, ..depth };
+                let budget = self.budget;
+                self.stream(name, bytes, &mut budget.meter(container::gunzip(&mut peeked)), depth);
+            }
+            Content::Zstd => {
+                let depth = Depth { codecs: depth.codecs + 1, ..depth };
+                let (budget, limits) = (self.budget, self.limits);
+                self.stream(name, bytes, &mut budget.meter(container::unzstd(&mut peeked, limits)), depth);
+            }
+            Content::Zip => self.spooled_zip(name, bytes, &mut peeked, depth),
+            Content::Tar => self.tar(name, bytes, &mut peeked, depth),
+            content => self.file(name, bytes, content, &mut BufReader::with_capacity(256 << 10, peeked)),
+        }
+    }
+
+    /// A zip that is compressed or a member: its directory is at its end, so it must be held.
+    fn spooled_zip(&mut self, name: &str, bytes: u64, input: &mut dyn Read, depth: Depth) {
+        let limit = self.limits.max_spooled_bytes;
+        let mut held = Vec::new();
+        match input.take(limit.saturating_add(1)).read_to_end(&mut held) {
+            Err(e) => self.add(unreadable(name, bytes, format!("the zip file inside could not be unpacked ({e})"))),
+            Ok(n) if n as u64 > limit => {
+                let limit = rankscope_model::Bytes(limit);
+                self.add(unreadable(
+                    name,
+                    bytes,
+                    format!("a zip file inside another file may have {limit} at most; upload it on its own"),
+                ));
+            }
+            Ok(_) => self.zip(name, bytes, &mut Cursor::new(held), depth),
+        }
+    }
+
+    fn zip(&mut self, name: &str, bytes: u64, input: &mut dyn ReadSeek, depth: Depth) {
+        let limits = self.limits;
+        self.archive(name, bytes, depth, |visit| container::each_zip_member(input, limits, visit));
+    }
+
+    fn tar(&mut self, name: &str, bytes: u64, input: &mut dyn Read, depth: Depth) {
+        let limits = self.limits;
+        self.archive(name, bytes, depth, |visit| Ok(container::each_tar_member(input, limits, visit)));
+    }
+
+    fn archive(
+        &mut self,
+        name: &str,
+        bytes: u64,
+        depth: Depth,
+        each: impl FnOnce(&mut dyn FnMut(Member<'_>) -> ControlFlow<()>) -> Result<container::Notes, String>,
+    ) {
+        if depth.archives >= MAX_ARCHIVES {
+            let why = "an archive inside an archive inside an archive is not opened; upload it on its own".to_owned();
+            self.add(unreadable(name, bytes, why));
+            return;
+        }
+        // The archive stands before its members; its warnings are known only after them.
+        let own = self.evidence.artifacts.len();
+        self.evidence.artifacts.push(info(name, ArtifactKind::Archive, bytes));
+        let inside = Depth { archives: depth.archives + 1, codecs: 0 };
+        let mut members = 0usize;
+        let listed = each(&mut |member| {
+            members += 1;
+            self.member(name, member, inside);
+            if self.budget.is_spent() || self.evidence.artifacts.len() > self.limits.max_members as usize {
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        });
+        let too_many = self.evidence.artifacts.len() > self.limits.max_members as usize;
+        let Some(archive) = self.evidence.artifacts.get_mut(own) else { return };
+        match listed {
+            Ok(notes) => archive.warnings.extend(notes),
+            Err(why) => {
+                archive.kind = ArtifactKind::Unreadable;
+                archive.warnings.push(why);
+                return;
+            }
+        }
+        if self.budget.is_spent() {
+            archive.warnings.push(self.budget.refusal());
+        } else if too_many {
+            let limit = self.limits.max_members;
+            archive.warnings.push(format!("more than {limit} files in one upload; the rest was not read"));
+        } else if members == 0 {
+            archive.warnings.push("the archive holds no files".to_owned());
+        }
+    }
+
+    fn member(&mut self, archive: &str, member: Member<'_>, depth: Depth) {
+        let name = format!("{archive}/{}", member.name);
+        match member.data {
+            Err(why) => self.add(unreadable(&name, member.bytes, why)),
+            Ok(data) => {
+                let budget = self.budget;
+                self.fenced(&name, member.bytes, |this| {
+                    this.stream(&name, member.bytes, &mut budget.meter(data), depth);
+                });
+            }
+        }
+    }
+
+    /// A file that holds no others.
+    fn file(&mut self, name: &str, bytes: u64, content: Content, input: &mut dyn BufRead) {
+        let ctx = ReadContext { artifact: ArtifactId(0), name, limits: self.limits };
+        let mut evidence = read_file(content, input, &ctx);
+        for artifact in &mut evidence.artifacts {
+            artifact.bytes = bytes;
+        }
+        self.add(evidence);
+    }
+
+    fn add(&mut self, evidence: Evidence) {
+        self.evidence.merge(evidence);
+    }
+}
+
+/// Picks the reader.
+fn read_file(content: Content, _input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Evidence {
+    match content {
+        Content::Text(_) => Evidence { artifacts: vec![ctx.info(ArtifactKind::Text)], ..Evidence::default() },
+        Content::Pickle => unreadable(ctx.name, 0, "a pickle that is not a memory snapshot".to_owned()),
+        Content::Known(words) => unreadable(ctx.name, 0, format!("looks like {words}")),
+        _ => unreadable(ctx.name, 0, "binary data of a kind that is not known here".to_owned()),
+    }
+}
+
+fn unreadable(name: &str, bytes: u64, why: String) -> Evidence {
+    let mut artifact = info(name, ArtifactKind::Unreadable, bytes);
+    artifact.warnings.push(why);
+    Evidence { artifacts: vec![artifact], ..Evidence::default() }
+}
+
+fn info(name: &str, kind: ArtifactKind, bytes: u64) -> ArtifactInfo {
+    ArtifactInfo { name: name.to_owned(), kind, ranks: Vec::new(), devices: Vec::new(), bytes, warnings: Vec::new() }
+}
+
+/// A stream whose first bytes were looked at and are given again.
+struct Peeked<'a> {
+    head: Vec<u8>,
+    given: usize,
+    /// What stopped the look, given after the head.
+    error: Option<io::Error>,
+    rest: &'a mut dyn Read,
+}
+
+impl<'a> Peeked<'a> {
+    fn new(rest: &'a mut dyn Read) -> Self {
+        let mut head = Vec::new();
+        let error = (&mut *rest).take(sniff::HEAD_BYTES as u64).read_to_end(&mut head).err();
+        Self { head, given: 0, error, rest }
+    }
+}
+
+impl Read for Peeked<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let mut left = self.head.get(self.given..).unwrap_or_default();
+        if !left.is_empty() {
+            let n = left.read(buf)?;
+            self.given += n;
+            return Ok(n);
+        }
+        match self.error.take() {
+            Some(error) => Err(error),
+            None => self.rest.read(buf),
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Which rank a process is, from the environment it was started with.
+//!
+//! The launcher's variables are inherited by every child, so a process that only repeats its parent is told apart as a
+//! helper. What a process sets later by itself (`mp.spawn`, `os.environ[...] = ...`) is not visible here.
+
+use rankscope_model::Rank;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// By preference: `RANK` is what torchrun gives the worker itself; the others count the launcher's tasks.
+const RANK: &[&str] = &[
+    "RANK",
+    "OMPI_COMM_WORLD_RANK",
+    "PMI_RANK",
+    "PMIX_RANK",
+    "MV2_COMM_WORLD_RANK",
+    "JSM_NAMESPACE_RANK",
+    "SLURM_PROCID",
+];
+const LOCAL_RANK: &[&str] = &[
+    "LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "MV2_COMM_WORLD_LOCAL_RANK",
+    "SLURM_LOCALID",
+    "JSM_NAMESPACE_LOCAL_RANK",
+];
+const WORLD_SIZE: &[&str] = &["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
+
+/// The `proc` file system. Another root is for tests, and for a host's `/proc` mounted into a container.
+#[derive(Debug, Clone)]
+pub struct ProcFs {
+    root: PathBuf,
+}
+
+impl Default for ProcFs {
+    fn default() -> Self {
+        Self::at("/proc")
+    }
+}
+
+/// What `/proc` says of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProcessIdentity {
+    /// It was started with rank variables.
+    Ranked(RankIdentity),
+    /// Its environment can be read and says no rank.
+    Unranked,
+    /// Its environment may not be read: another user's process.
+    NoPermission,
+    /// There is no such process here: it ended, or its PID is of another namespace.
+    Gone,
+}
+
+/// The rank of a process, and where it is from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankIdentity {
+    /// Global rank.
+    pub rank: Rank,
+    /// The variable that said so, `RANK`.
+    pub variable: &'static str,
+    /// Rank within the host.
+    pub local_rank: Option<u32>,
+    /// Ranks in the job.
+    pub world_size: Option<u32>,
+    /// The launcher's name for the job (`TORCHELASTIC_RUN_ID`, `SLURM_JOB_ID`): tells two jobs on a host apart.
+    pub job: Option<String>,
+    /// `CUDA_VISIBLE_DEVICES` as set; an empty text hides all devices.
+    pub visible_devices: Option<String>,
+    /// The process that it is a helper of: its parent runs the same program with the same rank (loader workers,
+    /// compile workers).
+    pub helper_of: Option<u32>,
+}
+
+impl ProcFs {
+    /// With another root than `/proc`.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Reads the environment that `pid` was started with.
+    pub fn rank_of_process(&self, pid: u32) -> ProcessIdentity {
+        let environment = match self.environment(pid) {
+            Ok(environment) => environment,
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return ProcessIdentity::NoPermission,
+            Err(_) => return ProcessIdentity::Gone,
+        };
+        let Some((rank, variable)) = environment.first_number(RANK) else { return ProcessIdentity::Unranked };
+        let helper_of = self.parent(pid).filter(|parent| {
+            let same_rank =
+                self.environment(*parent).is_ok_and(|theirs| theirs.first_number(RANK) == Some((rank, variable)));
+            same_rank && self.program(pid).is_some_and(|own| self.program(*parent) == Some(own))
+        });
+        ProcessIdentity::Ranked(RankIdentity {
+            rank: Rank(rank),
+            variable,
+            local_rank: environment.first_number(LOCAL_RANK).map(|(number, _)| number),
+            world_size: environment.first_number(WORLD_SIZE).map(|(number, _)| number),
+            job: ["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"]
+                .iter()
+                .find_map(|name| environment.get(name))
+                // torchrun's default, the same for every job.
+                .filter(|job| job != "none"),
+            visible_devices: environment.get("CUDA_VISIBLE_DEVICES"),
+            helper_of,
+        })
+    }
+
+    /// The name it goes by: the program's file name, else what the kernel calls it.
+    pub(crate) fn name(&self, pid: u32) -> Option<String> {
+        let program = self.program(pid).and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+        program.or_else(|| {
+            let name = std::fs::read(self.of(pid, "comm")).ok()?;
+            Some(String::from_utf8_lossy(&name).trim_end().to_owned())
+        })
+    }
+
+    fn environment(&self, pid: u32) -> io::Result<Environment> {
+        std::fs::read(self.of(pid, "environ")).map(Environment)
+    }
+
+    fn parent(&self, pid: u32) -> Option<u32> {
+        let status = std::fs::read(self.of(pid, "status")).ok()?;
+        // The name in the first line is the process's own choice and need not be UTF-8.
+        String::from_utf8_lossy(&status)
+            .lines()
+            .find_map(|line| line.strip_prefix("PPid:"))
+            .and_then(|value| value.trim().parse().ok())
+            .filter(|parent| *parent != 0)
+    }
+
+    fn program(&self, pid: u32) -> Option<PathBuf> {
+        std::fs::read_link(self.of(pid, "exe")).ok()
+    }
+
+    fn of(&self, pid: u32, file: &str) -> PathBuf {
+        Path::new(&self.root).join(pid.to_string()).join(file)
+    }
+}
+
+/// `NAME=value` entries, each ended by a zero byte. Foreign bytes: a process may write anything there.
+struct Environment(Vec<u8>);
+
+impl Environment {
+    fn get(&self, name: &str) -> Option<String> {
+        self.0
+            .split(|byte| *byte == 0)
+            .find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+            .map(|value| String::from_utf8_lossy(value).into_owned())
+    }
+
+    /// The first of `names` whose value is a number, and that name.
+    fn first_number(&self, names: &[&'static str]) -> Option<(u32, &'static str)> {
+        names.iter().find_map(|name| Some((self.get(name)?.trim().parse().ok()?, *name)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    struct FakeProc(tempfile::TempDir);
+
+    impl FakeProc {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn process(&self, pid: u32, parent: u32, program: &str, environment: &[&str]) {
+            let folder = self.0.path().join(pid.to_string());
+            fs::create_dir(&folder).unwrap();
+            let entries: Vec<u8> = environment.iter().flat_map(|entry| [entry.as_bytes(), b"\0"].concat()).collect();
+            fs::write(folder.join("environ"), entries).unwrap();
+            fs::write(folder.join("status"), format!("Name:\tpt\nPid:\t{pid}\nPPid:\t{parent}\n")).unwrap();
+            fs::write(folder.join("comm"), "pt_main_thread\n").unwrap();
+            symlink(program, folder.join("exe")).unwrap();
+        }
+
+        fn rank_of(&self, pid: u32) -> ProcessIdentity {
+            ProcFs::at(self.0.path()).rank_of_process(pid)
+        }
+
+        fn ranked(&self, pid: u32) -> RankIdentity {
+            match self.rank_of(pid) {
+                ProcessIdentity::Ranked(identity) => identity,
+                other => panic!("{pid} is {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn torchrun_workers_say_everything() {
+        let proc = FakeProc::new();
+        proc.process(40, 1, "/usr/bin/python3", &["PATH=/bin"]);
+        proc.process(
+            41,
+            40,
+            "/usr/bin/python3",
+            &["RANK=9", "LOCAL_RANK=1", "WORLD_SIZE=16", "TORCHELASTIC_RUN_ID=none", "CUDA_VISIBLE_DEVICES=0,1"],
+        );
+        let identity = proc.ranked(41);
+        assert_eq!((identity.rank, identity.variable), (Rank(9), "RANK"));
+        assert_eq!((identity.local_rank, identity.world_size), (Some(1), Some(16)));
+        assert_eq!((identity.job, identity.visible_devices.as_deref()), (None, Some("0,1")));
+        assert_eq!(identity.helper_of, None);
+        assert_eq!(proc.rank_of(40), ProcessIdentity::Unranked);
+    }
+
+    #[test]
+    fn rank_is_trusted_over_the_launchers_count() {
+        let proc = FakeProc::new();
+        proc.process(50, 1, "/usr/bin/python3", &["SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_JOB_ID=77", "RANK=12"]);
+        proc.process(51, 1, "/usr/bin/python3", &["SLURM_PROCID=1", "SLURM_LOCALID=0", "SLURM_NTASKS=2"]);
+        proc.process(52, 1, "/usr/bin/python3", &["OMPI_COMM_WORLD_RANK=3", "SLURM_PROCID=0", "RANK=", "PMI_RANK=4"]);
+        assert_eq!((proc.ranked(50).rank, proc.ranked(50).job), (Rank(12), Some("77".into())));
+        assert_eq!((proc.ranked(51).rank, proc.ranked(51).world_size), (Rank(1), Some(2)));
+        assert_eq!(proc.ranked(52).variable, "OMPI_COMM_WORLD_RANK");
+    }
+
+    #[test]
+    fn a_loader_worker_is_a_helper_and_a_shell_is_not_the_worker() {
+        let proc = FakeProc::new();
+        proc.process(60, 1, "/usr/bin/bash", &["SLURM_PROCID=2"]);
+        proc.process(61, 60, "/usr/bin/python3", &["SLURM_PROCID=2"]);
+        proc.process(62, 61, "/usr/bin/python3", &["SLURM_PROCID=2"]);
+        assert_eq!(proc.ranked(61).helper_of, None);
+        assert_eq!(proc.ranked(62).helper_of, Some(61));
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_gone() {
+        assert_eq!(FakeProc::new().rank_of(70), ProcessIdentity::Gone);
+    }
+
+    #[test]
+    fn odd_bytes_are_no_rank() {
+        let proc = FakeProc::new();
+        proc.process(80, 1, "/usr/bin/python3", &["RANK=-1", "XRANK=3", "RANKS=4", "SLURM_PROCID=99999999999"]);
+        fs::write(proc.0.path().join("80/environ"), b"RANK=\xff\xfe\0RANK\0=1\0SLURM_PROCID= 5").unwrap();
+        assert_eq!((proc.ranked(80).rank, proc.ranked(80).variable), (Rank(5), "SLURM_PROCID"));
+    }
+
+    #[test]
+    fn another_users_process_is_a_state() {
+        let proc = FakeProc::new();
+        proc.process(90, 1, "/usr/bin/python3", &["RANK=0"]);
+        let environ = proc.0.path().join("90/environ");
+        fs::set_permissions(&environ, fs::Permissions::from_mode(0o000)).unwrap();
+        if fs::read(&environ).is_ok() {
+            // Root reads it anyway.
+            assert!(matches!(proc.rank_of(90), ProcessIdentity::Ranked(_)));
+        } else {
+            assert_eq!(proc.rank_of(90), ProcessIdentity::NoPermission);
+        }
+    }
+
+    #[test]
+    fn the_real_proc_knows_this_process() {
+        let name = ProcFs::default().name(std::process::id()).unwrap();
+        assert!(name.starts_with("rankscope_telemetry"), "{name}");
+        assert_ne!(ProcFs::default().rank_of_process(std::process::id()), ProcessIdentity::Gone);
+    }
+}

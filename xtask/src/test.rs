@@ -1,0 +1,85 @@
+//! Every check of the project, in one call.
+
+use crate::bundle::{self, WasmProfile};
+use crate::layout::Layout;
+use crate::node::Node;
+use crate::serve::SITE_VARIABLE;
+use crate::summary::Summary;
+use crate::{browser, command, say};
+use anyhow::Result;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Runs the checks. `quick` leaves out what needs the bundle.
+pub fn test(layout: &Layout, quick: bool) -> Result<()> {
+    // The same in every call, so that cargo builds the server once for all of them.
+    let site = layout.site(WasmProfile::WasmDev.name());
+    let mut summary = Summary::default();
+
+    summary.step("formatting", || command::run(cargo(layout, &site).args(["fmt", "--all", "--check"])));
+    // The bundle goes before everything that compiles the server, which embeds it.
+    let bundled = if quick {
+        summary.skip("bundle", "--quick");
+        None
+    } else {
+        summary.step("bundle", || bundle::bundle(layout, WasmProfile::WasmDev))
+    };
+    summary.step("clippy", || {
+        command::run(cargo(layout, &site).args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))
+    });
+    summary.step("tests", || rust_tests(layout, &site));
+    summary.step("documentation tests", || {
+        command::run(cargo(layout, &site).args(["test", "--workspace", "--doc", "--quiet"]))
+    });
+    if bundled.is_some() {
+        summary.step("browser tests", || browser_tests(layout, &site));
+    } else {
+        summary.skip("browser tests", if quick { "--quick" } else { "there is no bundle" });
+    }
+    summary.finish()
+}
+
+fn cargo(layout: &Layout, site: &Path) -> Command {
+    let mut command = command::cargo();
+    command.current_dir(&layout.root).env(SITE_VARIABLE, site);
+    command
+}
+
+fn rust_tests(layout: &Layout, site: &Path) -> Result<()> {
+    if bring_nextest(layout, site) {
+        command::run(cargo(layout, site).args(["nextest", "run", "--workspace", "--no-fail-fast"]))
+    } else {
+        say::line("cargo-nextest is not to be had; `cargo test` runs the tests");
+        command::run(cargo(layout, site).args(["test", "--workspace", "--no-fail-fast", "--lib", "--bins", "--tests"]))
+    }
+}
+
+/// Installed already, or from its source with the versions it was released with.
+fn bring_nextest(layout: &Layout, site: &Path) -> bool {
+    let installed = cargo(layout, site)
+        .args(["nextest", "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if installed {
+        return true;
+    }
+    say::line("cargo brings cargo-nextest from its source (some minutes, once)");
+    command::run(cargo(layout, site).args(["install", "--quiet", "--locked", "cargo-nextest"]))
+        .inspect_err(say::error)
+        .is_ok()
+}
+
+fn browser_tests(layout: &Layout, site: &Path) -> Result<()> {
+    // Selecting the whole workspace keeps the features, and so the compiled dependencies, those of the tests before.
+    command::run(cargo(layout, site).args(["build", "--workspace", "--bin", "rankscope"]))?;
+    let node = Node::bring(layout)?;
+    let chromium: PathBuf = browser::bring(&node)?;
+    command::run(
+        node.playwright_test()
+            .env_remove("LD_LIBRARY_PATH")
+            .env("RANKSCOPE_BIN", layout.binary("debug"))
+            .env("RANKSCOPE_CHROMIUM", chromium),
+    )
+}
