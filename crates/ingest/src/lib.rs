@@ -9,6 +9,7 @@ pub mod container;
 mod context;
 mod rank_name;
 pub mod sniff;
+pub mod torch_snapshot;
 mod upload;
 
 pub use context::{Limits, ReadContext, ReadError};

@@ -64,4 +64,3 @@ impl Fields {
         self.get(word)?.as_object()
     }
 }
-

@@ -4,6 +4,7 @@
 //! (lists), never by the order of keys. Knows no opcode and computes no figure.
 
 use super::fields::Fields;
+use super::growth::Lean;
 use super::intern::SliceInterner;
 use super::rows::{Block, Event, History, NO_STACK, Run, Segment, Top};
 use super::value::{ObjectId, TextId, Value};
@@ -225,7 +226,7 @@ impl Heap {
 
     fn new_object(&mut self, kind: Kind) -> Result<ObjectId, TableFull> {
         let id = u32::try_from(self.objects.len()).map_err(|_| TableFull)?;
-        self.objects.push(Shape::plain(kind).pack());
+        self.objects.push_lean(Shape::plain(kind).pack());
         Ok(ObjectId(id))
     }
 
@@ -299,7 +300,8 @@ impl Heap {
             }
             Kind::Segment => {
                 self.seen.segment.extend(fields.present());
-                let private = fields.get(Word::SegmentPoolId).and_then(|pair| self.pair_is_zero(pair)).map(|zero| !zero);
+                let private =
+                    fields.get(Word::SegmentPoolId).and_then(|pair| self.pair_is_zero(pair)).map(|zero| !zero);
                 let blocks = fields.object(Word::Blocks).and_then(|list| self.run_of(list, Kind::Blocks));
                 let row = row_or_new(&mut self.segments, shape, new, Segment::default());
                 if let Some(segment) = self.segments.get_mut(row) {
@@ -439,7 +441,7 @@ impl Heap {
             }
             return Ok(shape);
         }
-        self.runs.push(run);
+        self.runs.push_lean(run);
         Shape::row(list, self.runs.len() - 1)
     }
 
@@ -535,7 +537,10 @@ impl Heap {
     }
 
     /// The frames of a stack, innermost first, as (function, file, line).
-    pub(super) fn frames(&self, stack: u32) -> impl ExactSizeIterator<Item = (&[u8], &[u8], u32)> + DoubleEndedIterator {
+    pub(super) fn frames(
+        &self,
+        stack: u32,
+    ) -> impl ExactSizeIterator<Item = (&[u8], &[u8], u32)> + DoubleEndedIterator {
         self.stacks.get(stack).iter().map(|frame| match self.frames.get(*frame) {
             [name, file, line] => (self.texts.get(*name), self.texts.get(*file), *line),
             _ => (&[][..], &[][..], 0),
@@ -570,7 +575,7 @@ fn row_or_new<T>(table: &mut Vec<T>, shape: Shape, new: bool, empty: T) -> usize
     if !new {
         return shape.id as usize;
     }
-    table.push(empty);
+    table.push_lean(empty);
     table.len() - 1
 }
 

@@ -3,6 +3,7 @@
 //! A snapshot refers to the same few thousand frames millions of times; everything else here keeps ids. Knows no
 //! pickle and no shape.
 
+use super::growth::Lean;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::{BuildHasher, Hash};
 
@@ -30,8 +31,9 @@ impl<T: Copy + Eq + Hash> SliceInterner<T> {
         }
         let id = u32::try_from(self.ends.len()).ok()?;
         let end = u32::try_from(self.items.len().checked_add(slice.len())?).ok()?;
+        self.items.reserve_lean(slice.len());
         self.items.extend_from_slice(slice);
-        self.ends.push(end);
+        self.ends.push_lean(end);
         let (items, ends, hasher) = (&self.items, &self.ends, &self.hasher);
         self.table.insert_unique(hash, id, |id| hasher.hash_one(slice_of(items, ends, *id)));
         Some(id)

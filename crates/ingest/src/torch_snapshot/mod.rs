@@ -8,11 +8,12 @@
 //! | module | does |
 //! |---|---|
 //! | `pickle`, `opcodes`, `value` | the machine: opcodes, its stack and memo |
-//! | `heap`, `fields`, `rows`, `words`, `intern` | what a dict or list is, as rows of tables |
+//! | `heap`, `fields`, `rows`, `words`, `intern`, `growth` | what a dict or list is, as rows of tables |
 //! | `salvage` | what is left of a file that breaks off |
 //! | `summary`, `replay`, `version` | figures: sums, call sites, live bytes over time, versions of torch |
 
 mod fields;
+mod growth;
 mod heap;
 mod intern;
 mod opcodes;
@@ -61,9 +62,9 @@ pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Result<Evidence, 
         }
     };
     let segments = match top.segments {
-        Some(list) => heap.segments_of(list).ok_or_else(|| {
-            not_a_snapshot("a dict whose `segments` is something else than a list of segments")
-        })?,
+        Some(list) => heap
+            .segments_of(list)
+            .ok_or_else(|| not_a_snapshot("a dict whose `segments` is something else than a list of segments"))?,
         None => &[],
     };
     let traces = traces(&heap, top, &mut warnings);
@@ -71,8 +72,11 @@ pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Result<Evidence, 
     let (devices, doubts) = summary::summarize(&heap, segments, &traces, ctx.limits.max_oom_events);
     warnings.extend(doubts);
     if devices.is_empty() {
-        warnings.push("the snapshot holds no CUDA memory and no events: it was taken before anything was allocated, or \
-                       in a process without a GPU".to_owned());
+        warnings.push(
+            "the snapshot holds no CUDA memory and no events: it was taken before anything was allocated, or \
+                       in a process without a GPU"
+                .to_owned(),
+        );
     }
     if heap.left_out.strangers > 0 {
         warnings.push(format!("{} entries are not what their list holds, and were left out", heap.left_out.strangers));

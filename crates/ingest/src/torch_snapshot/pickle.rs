@@ -14,7 +14,7 @@ const WINDOW: usize = 256 << 10;
 /// Operands up to this are read whole; of longer ones the beginning is kept and the rest skipped.
 const LONG_OPERAND: usize = 4 << 10;
 /// Memory that one byte of the file may cost, and what is free of charge. Torch's files cost a tenth of that.
-const MEMORY_PER_BYTE: u64 = 4;
+const MEMORY_PER_BYTE: u64 = 3;
 const FREE_MEMORY: u64 = 48 << 20;
 /// Values that may stand on the stack: an event of a writer that does not work in batches takes more than 16 bytes.
 const BYTES_PER_STACKED: u64 = 16;
@@ -173,7 +173,7 @@ impl Machine {
         bytes.get(here..).unwrap_or_default()
     }
 
-    #[inline(always)]
+    #[inline]
     fn step<'a>(&mut self, opcode: u8, rest: &'a [u8]) -> Result<Step<'a>, Trouble> {
         match opcode {
             op::BINGET => {
@@ -249,7 +249,7 @@ impl Machine {
                 let ([protocol], rest) = operand!(rest, 1);
                 if protocol > 5 { Err(Trouble::Protocol(protocol)) } else { Ok(Step::Next(rest)) }
             }
-            op::NONE => self.push(Value::OPAQUE, rest),
+            op::NONE | op::EMPTY_TUPLE => self.push(Value::OPAQUE, rest),
             op::NEWTRUE => self.push(Value::TRUE, rest),
             op::NEWFALSE => self.push(Value::FALSE, rest),
             op::BINFLOAT => {
@@ -283,7 +283,6 @@ impl Machine {
                 let (index, rest) = operand!(rest, 4);
                 self.remember(u32::from_le_bytes(index), rest)
             }
-            op::EMPTY_TUPLE => self.push(Value::OPAQUE, rest),
             op::TUPLE1 => self.tuple(1, rest),
             op::TUPLE2 => self.tuple(2, rest),
             op::TUPLE3 => self.tuple(3, rest),
@@ -296,7 +295,7 @@ impl Machine {
         }
     }
 
-    #[inline(always)]
+    #[inline]
     fn push<'a>(&mut self, value: Value, rest: &'a [u8]) -> Result<Step<'a>, Trouble> {
         if self.stack.len() >= self.max_stacked {
             return Err(Trouble::Deep);
@@ -305,7 +304,7 @@ impl Machine {
         Ok(Step::Next(rest))
     }
 
-    #[inline(always)]
+    #[inline]
     fn recall<'a>(&mut self, index: u32, rest: &'a [u8]) -> Result<Step<'a>, Trouble> {
         let value = self.memo.get(index).ok_or(Trouble::NoMemo(index))?;
         let step = self.push(value, rest);
@@ -314,7 +313,7 @@ impl Machine {
 
     /// Recalls on while the next opcode does so as well: a stack is a run of references to its frames, and such runs
     /// are most of a snapshot. Stops before whatever it cannot do.
-    #[inline(always)]
+    #[inline]
     fn recall_run<'a>(&mut self, mut rest: &'a [u8]) -> &'a [u8] {
         loop {
             let room = self.max_stacked.saturating_sub(self.stack.len());
@@ -363,7 +362,7 @@ impl Machine {
     }
 
     /// Puts the values above the last MARK, or the last `count` ones, into the dict or list right below them.
-    #[inline(always)]
+    #[inline]
     fn fill_container<'a>(&mut self, dict: bool, count: Option<usize>, rest: &'a [u8]) -> Result<Step<'a>, Trouble> {
         let start = match count {
             Some(count) => self.stack.len().checked_sub(count).ok_or(Trouble::Underflow)?,
@@ -466,7 +465,8 @@ pub(super) fn too_large() -> ReadError {
 /// A foreign name as text that can be shown: printable ASCII, at most 120 characters.
 fn readable(name: &[u8]) -> String {
     const MAX: usize = 120;
-    let mut text: String = name.iter().take(MAX).map(|b| if b.is_ascii_graphic() { char::from(*b) } else { '?' }).collect();
+    let mut text: String =
+        name.iter().take(MAX).map(|b| if b.is_ascii_graphic() { char::from(*b) } else { '?' }).collect();
     if name.len() > MAX {
         text.push('…');
     }

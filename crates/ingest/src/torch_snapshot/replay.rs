@@ -3,8 +3,8 @@
 //! The trace has no beginning: what was live before it is only known by undoing it. One pass, one map, whatever the
 //! order of frees. Knows no segment and no stack.
 //!
-//! A block counts as live until `free_completed`: until then its memory cannot be used again. Where a trace has no
-//! such events (`skip_actions`), `free_requested` ends it.
+//! A block counts as live until `free_completed`: until then its memory cannot be used again. Where that event is not
+//! in the trace (`skip_actions`), but the block is gone afterwards, `free_requested` ends it.
 
 use super::rows::{Action, Event};
 use hashbrown::HashMap;
@@ -46,11 +46,6 @@ pub(super) struct Replay {
 /// At most `max_ooms` out-of-memory events are kept, the latest.
 pub(super) fn replay(events: &[Event], at_end: &[LiveBlock], max_ooms: usize) -> Option<Replay> {
     let first = events.first()?;
-    let freed_by = if events.iter().any(|e| e.action() == Action::FreeCompleted) {
-        Action::FreeCompleted
-    } else {
-        Action::FreeRequested
-    };
     let timed = first.time_us != Event::NO_TIME && events.is_sorted_by_key(|e| e.time_us);
 
     let mut walk = Walk::from_end(at_end);
@@ -80,7 +75,7 @@ pub(super) fn replay(events: &[Event], at_end: &[LiveBlock], max_ooms: usize) ->
             if event.action() == Action::Oom && ooms.len() < max_ooms {
                 ooms.push((index as u64, Bytes(event.size()), Bytes(event.addr)));
             }
-            walk.undo(*event, freed_by);
+            walk.undo(*event);
         }
         if let (Some(low), Some(high)) = (lowest, highest) {
             peak = peak.max(high.total);
@@ -134,16 +129,17 @@ impl Walk {
         walk
     }
 
-    fn undo(&mut self, event: Event, freed_by: Action) {
-        let action = event.action();
-        if action == Action::Alloc {
-            match self.live.remove(&event.addr) {
+    fn undo(&mut self, event: Event) {
+        // Freed while recording was on; whether it was allocated then as well, its alloc event will tell.
+        let held = Held { requested: event.size(), recorded: false };
+        match event.action() {
+            Action::Alloc => match self.live.remove(&event.addr) {
                 Some(held) => self.total = self.total.saturating_sub(held.requested),
                 None => self.contradictions += 1,
-            }
-        } else if action == freed_by {
-            // It has been freed while recording was on; whether it was allocated then, its alloc event will tell.
-            self.insert(event.addr, Held { requested: event.size(), recorded: false });
+            },
+            Action::FreeCompleted => self.insert(event.addr, held),
+            Action::FreeRequested if !self.live.contains_key(&event.addr) => self.insert(event.addr, held),
+            Action::FreeRequested | Action::Oom | Action::Other => {}
         }
     }
 
@@ -153,5 +149,74 @@ impl Walk {
             self.total = self.total.saturating_sub(old.requested);
             self.contradictions += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u64 = 1024;
+
+    fn event(action: Action, addr: u64, size: u64, time: i64) -> Event {
+        Event::new(action, addr, size, time)
+    }
+
+    #[test]
+    fn what_was_live_before_is_found_by_undoing() {
+        let events = [
+            event(Action::FreeRequested, 1, 10 * KIB, 5),
+            event(Action::FreeCompleted, 1, 10 * KIB, 5),
+            event(Action::Alloc, 1, 4 * KIB, 7),
+        ];
+        let at_end = [
+            LiveBlock { addr: 1, requested: 4 * KIB, recorded: true },
+            LiveBlock { addr: 2, requested: KIB, recorded: false },
+        ];
+        let replay = replay(&events, &at_end, 9).unwrap();
+        assert_eq!((replay.before, replay.peak), (Bytes(11 * KIB), Bytes(11 * KIB)));
+        assert_eq!(replay.live.y, [11 * KIB, KIB, 5 * KIB]);
+        assert_eq!((replay.live.axis, replay.live.x), (SeriesAxis::UnixMicros, vec![5, 5, 7]));
+        assert_eq!((replay.contradictions, replay.lost_allocations), (0, 0));
+    }
+
+    #[test]
+    fn time_that_runs_backwards_is_no_axis() {
+        let events = [event(Action::Other, 0, 0, 9), event(Action::Other, 0, 0, 8)];
+        let replay = replay(&events, &[], 9).unwrap();
+        assert_eq!((replay.live.axis, replay.live.x), (SeriesAxis::Index, vec![0]));
+    }
+
+    #[test]
+    fn a_spike_of_one_event_survives_the_buckets() {
+        let mut events = Vec::new();
+        for i in 0..100_000i64 {
+            let size = if i == 61_803 { 1 << 30 } else { 512 };
+            events.push(event(Action::Alloc, 4096, size, i));
+            events.push(event(Action::FreeCompleted, 4096, size, i));
+        }
+        let replay = replay(&events, &[], 9).unwrap();
+        assert_eq!(replay.peak, Bytes(1 << 30));
+        assert!(replay.live.x.len() <= 2 * MAX_BUCKETS && replay.live.x.is_sorted());
+        let spike = replay.live.y.iter().position(|y| *y == 1 << 30).unwrap();
+        assert_eq!(replay.live.x[spike], 61_803);
+    }
+
+    #[test]
+    fn blocks_whose_allocation_was_overwritten_are_counted() {
+        let recorded = LiveBlock { addr: 1, requested: 5, recorded: true };
+        let before_recording = LiveBlock { addr: 2, requested: 5, recorded: false };
+        let replay = replay(&[event(Action::Oom, 77, 99, 0)], &[recorded, before_recording], 9).unwrap();
+        assert_eq!(replay.lost_allocations, 1);
+        assert_eq!(replay.ooms, [(0, Bytes(99), Bytes(77))]);
+    }
+
+    #[test]
+    fn absurd_sizes_do_not_overflow() {
+        let huge = LiveBlock { addr: 1, requested: u64::MAX, recorded: true };
+        let more = LiveBlock { addr: 2, requested: u64::MAX, recorded: true };
+        let events = [event(Action::Alloc, 1, u64::MAX, 0), event(Action::FreeCompleted, 2, u64::MAX, 0)];
+        let replay = replay(&events, &[huge, more, huge], 9).unwrap();
+        assert_eq!(replay.contradictions, 1);
     }
 }

@@ -220,4 +220,3 @@ pub(super) struct Top {
     pub(super) segments: Option<ObjectId>,
     pub(super) device_traces: Option<ObjectId>,
 }
-

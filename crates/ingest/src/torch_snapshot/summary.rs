@@ -49,8 +49,10 @@ pub(super) fn summarize(
     if impossible > 0 {
         warnings.push(format!("{impossible} segments name a device that cannot exist and were left out"));
     }
-    let devices =
-        by_device.into_iter().map(|(id, tally)| tally.finish(heap, id, events_of(id), max_ooms, &mut warnings)).collect();
+    let devices = by_device
+        .into_iter()
+        .map(|(id, tally)| tally.finish(heap, id, events_of(id), max_ooms, &mut warnings))
+        .collect();
     (devices, warnings)
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Containers are only named here ([`ObjectId`]); what they hold is folded by [`super::heap`] as it arrives.
 
+use super::growth::Lean;
 use super::words::Word;
 
 /// A text by its id in the interner; the first ids are those of [`Word`].
@@ -163,7 +164,7 @@ impl Memo {
     /// Stores at the next free index; `None` when there is no room for more.
     pub(super) fn push(&mut self, value: Value) -> Option<()> {
         let packed = self.pack(value)?;
-        self.slots.push(packed);
+        self.slots.push_lean(packed);
         Some(())
     }
 
@@ -176,6 +177,7 @@ impl Memo {
                 self.sparse.insert(index, packed);
                 return Some(());
             }
+            self.slots.reserve_lean(at + 1 - self.slots.len());
             self.slots.resize(at + 1, 0);
         }
         *self.slots.get_mut(at)? = packed;
@@ -183,7 +185,7 @@ impl Memo {
     }
 
     /// The value at `index`, if one was stored.
-    #[inline(always)]
+    #[inline]
     pub(super) fn get(&self, index: u32) -> Option<Value> {
         let value = Value(u64::from(self.slots.get(index as usize).copied().unwrap_or(0)));
         if matches!(value.tag(), tag::VACANT | tag::INDIRECT) { self.get_rare(index) } else { Some(value) }
@@ -211,7 +213,7 @@ impl Memo {
         if !value.is_number() {
             return None;
         }
-        self.large.push(value);
+        self.large.push_lean(value);
         let index = self.large.len() as u64 - 1;
         u32::try_from(index << tag::BITS | tag::INDIRECT).ok()
     }

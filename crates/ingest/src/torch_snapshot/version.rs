@@ -62,7 +62,9 @@ mod tests {
 
     fn set(words: &[Word]) -> WordSet {
         let mut set = WordSet::default();
-        words.iter().for_each(|word| set.insert(*word));
+        for word in words {
+            set.insert(*word);
+        }
         set
     }
 
