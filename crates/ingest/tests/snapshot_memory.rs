@@ -104,14 +104,14 @@ fn memory_stays_in_bounds() {
         ("lists in lists", repeated(&[], b"]", 20 * mib)),
         ("lists in a list", repeated(b"]", b"]a", 10 * mib)),
         ("memo entries", repeated(b"N", b"\x94", 24 * mib)),
-        ("memo entries far apart", repeated(b"N", &numbered(3 * mib, b"r", b""), 1)),
+        ("memo entries far apart", repeated(b"N", &numbered(3 * mib / 2, b"r", b""), 1)),
         ("numbers in the memo", repeated(b"]", b"\x8a\x08abcdefg\x01\x94a", 2 * mib)),
         ("events of one key", repeated(b"\x8c\x06action\x94]", b"}h\x00h\x00sa", 3 * mib)),
         ("dicts that could be anything", repeated(b"\x8c\x04size\x94]", b"}h\x00K\x01sa", 3 * mib)),
         ("segments", repeated(b"\x8c\x06blocks\x94]", b"}h\x00K\x01sa", 3 * mib)),
         ("blocks", repeated(b"\x8c\x05state\x94]", b"}h\x00K\x01sa", 3 * mib)),
         ("a list of frames, one at a time", repeated(b"}\x94\x8c\x08filename\x8c\x01as]", b"h\x00a", 6 * mib)),
-        ("texts", repeated(b"]", &numbered(2 * mib, b"\x8c\x04", b"\x94a"), 1)),
+        ("texts", repeated(b"]", &numbered(mib, b"\x8c\x04", b"\x94a"), 1)),
     ] {
         let (result, peak) = measured(&bytes);
         assert!(result.is_err(), "{what}");

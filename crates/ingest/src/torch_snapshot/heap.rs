@@ -112,6 +112,7 @@ struct Shape {
 
 impl Shape {
     const KIND_BITS: u32 = 5;
+    const KIND_MASK: u32 = (1 << Self::KIND_BITS) - 1;
     const MAX_ID: u32 = u32::MAX >> Self::KIND_BITS;
 
     fn plain(kind: Kind) -> Self {
@@ -130,7 +131,7 @@ impl Shape {
     }
 
     fn unpack(packed: u32) -> Self {
-        let kind = Kind::ALL.get((packed & ((1 << Self::KIND_BITS) - 1)) as usize);
+        let kind = Kind::ALL.get((packed & Self::KIND_MASK) as usize);
         Self { kind: kind.copied().unwrap_or(Kind::OtherDict), id: packed >> Self::KIND_BITS }
     }
 }
@@ -411,12 +412,16 @@ impl Heap {
             }
             self.frame_ids.extend_from_slice(known);
         }
-        for item in items {
-            match self.object_shape(*item) {
-                Some(Shape { kind: Kind::Frame, id }) => self.frame_ids.push(id),
-                _ => self.left_out.strangers += 1,
-            }
+        // Strangers are marked and taken out afterwards, so that the loop over the frames has nothing else to decide.
+        const STRANGER: u32 = u32::MAX;
+        let mut frame_ids = std::mem::take(&mut self.frame_ids);
+        frame_ids.extend(items.iter().map(|item| self.member(*item, Kind::Frame).unwrap_or(STRANGER)));
+        if frame_ids.contains(&STRANGER) {
+            let all = frame_ids.len();
+            frame_ids.retain(|id| *id != STRANGER);
+            self.left_out.strangers += (all - frame_ids.len()) as u64;
         }
+        self.frame_ids = frame_ids;
         let id = self.stacks.intern(&self.frame_ids).ok_or(TableFull)?;
         Shape::row(Kind::Stack, id as usize)
     }
@@ -428,10 +433,8 @@ impl Heap {
         let known = if shape.kind == list { self.runs.get(shape.id as usize).copied() } else { None };
         let mut run = known;
         for item in items {
-            let next = match self.object_shape(*item) {
-                Some(Shape { kind, id }) if kind == member => run.get_or_insert(Run::before(id)).extend(id),
-                _ => false,
-            };
+            let row = self.member(*item, member);
+            let next = row.is_some_and(|row| run.get_or_insert(Run::before(row)).extend(row));
             self.left_out.strangers += u64::from(!next);
         }
         let Some(run) = run else { return Ok(shape) };
@@ -458,6 +461,13 @@ impl Heap {
             self.list_items += items.len();
         }
         Shape::row(Kind::Lists, row)
+    }
+
+    /// The row that `value` is, if it is an object of this kind.
+    #[inline]
+    fn member(&self, value: Value, kind: Kind) -> Option<u32> {
+        let packed = *self.objects.get(value.as_object()?.0 as usize)?;
+        if packed & Shape::KIND_MASK == kind as u32 { Some(packed >> Shape::KIND_BITS) } else { None }
     }
 
     fn object_shape(&self, value: Value) -> Option<Shape> {
