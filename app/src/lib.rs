@@ -6,6 +6,31 @@
 
 #[cfg(feature = "ssr")]
 mod backend;
+#[cfg(feature = "ssr")]
+mod document;
+#[cfg(feature = "ssr")]
+mod evidence_form;
+#[cfg(feature = "ssr")]
+mod icons;
+mod islands;
+#[cfg(feature = "ssr")]
+mod pages;
+#[cfg(feature = "ssr")]
+mod report;
+// The browser needs only some of the words.
+#[cfg_attr(not(feature = "ssr"), allow(dead_code))]
+mod words;
 
 #[cfg(feature = "ssr")]
 pub use backend::{Backend, BackendError, BackendFuture, RequestFacts, SiteFacts};
+#[cfg(feature = "ssr")]
+pub use document::{App, STYLE, shell};
+#[cfg(feature = "ssr")]
+pub use report::standalone_report_html;
+
+/// Called once by the page's script: islands that are in the page come to life.
+#[cfg(feature = "hydrate")]
+#[wasm_bindgen::prelude::wasm_bindgen]
+pub fn hydrate() {
+    leptos::mount::hydrate_islands();
+}

@@ -1,1 +1,152 @@
-//! Stub.
+//! From evidence to diagnosis: imbalance figures, rules per checklist item, ranked causes, remedies, and the numbers
+//! behind the charts.
+//!
+//! Pure functions of their arguments: no clock, no file, no global. Knows the words of `rankscope-model` and nothing of
+//! formats, HTTP or pages. Where to look first: `case.rs` prepares the evidence, `rules/` reads it, `combine.rs` says
+//! how reasons become confidence, `policy.rs` holds every number.
+
+mod case;
+mod collect;
+mod combine;
+mod figures;
+mod imbalance;
+mod input;
+mod policy;
+mod questions;
+mod refs;
+mod remedies;
+mod rules;
+mod sites;
+mod stats;
+mod steps;
+mod summary;
+mod tables;
+mod words;
+
+pub use policy::Policy;
+
+use case::Case;
+use combine::Ledger;
+use rankscope_model::{
+    ChecklistEntry, Collect, DIAGNOSIS_FORMAT, Diagnosis, Evidence, Figures, Finding, Item, ItemStatus, Verdict,
+};
+
+/// Names what the evidence shows: verdict, figures, ranked causes, the state of every checklist item and what to
+/// collect next.
+pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
+    let case = Case::new(evidence, policy);
+    let mut ledger = Ledger::default();
+    for rule in rules::ALL {
+        rule(&case, &mut ledger);
+    }
+    let verdict = imbalance::verdict(&case);
+    questions::input_or_burden(&case, verdict, &mut ledger);
+    note_left_out(&case, &mut ledger);
+
+    let causes = ledger.causes(policy);
+    let explained = causes.first().and_then(|cause| ledger.mechanism_of(cause.label)).and_then(|m| m.explained);
+    let findings = findings(&ledger);
+    Diagnosis {
+        format: DIAGNOSIS_FORMAT.to_owned(),
+        verdict,
+        summary: summary::summary(&case, verdict, &causes, &ledger),
+        imbalance: imbalance::report(&case, explained),
+        checklist: Item::ALL.iter().map(|item| entry(*item, verdict, &ledger, &findings)).collect(),
+        causes,
+        findings,
+        artifacts: evidence.artifacts.clone(),
+    }
+}
+
+/// The numbers behind the charts of a report.
+pub fn figures(evidence: &Evidence, diagnosis: &Diagnosis, policy: &Policy) -> Figures {
+    figures::figures(&Case::new(evidence, policy), diagnosis)
+}
+
+/// The one next step: what separates the leading causes while none is sure, else the proof of the fix.
+pub fn next_step(diagnosis: &Diagnosis) -> Option<(Item, Collect)> {
+    let wanted_of = |item: Item| {
+        diagnosis.checklist.iter().find(|entry| entry.item == item).and_then(|entry| entry.collect.first()).cloned()
+    };
+    let with_item = |item: Item| wanted_of(item).map(|collect| (item, collect));
+    let first = diagnosis.causes.first();
+    match (diagnosis.verdict, first) {
+        (_, Some(cause)) if cause.confidence >= SETTLED => with_item(Item::Verified),
+        (_, Some(cause)) => with_item(cause.label.item()).or_else(|| with_item(Item::Verified)),
+        (Verdict::Balanced | Verdict::UniformPressure, None) => with_item(Item::Verified),
+        (Verdict::Imbalance | Verdict::Inconclusive, None) => {
+            let open = diagnosis.checklist.iter().find(|entry| entry.status == ItemStatus::Unknown);
+            open.and_then(|entry| with_item(entry.item)).or_else(|| with_item(Item::Verified))
+        }
+    }
+}
+
+/// From this confidence on the next step is to prove the fix rather than to look further. Two to one against all
+/// rivals together.
+const SETTLED: f64 = 0.66;
+
+/// Says which ranks or cards had no figure.
+fn note_left_out(case: &Case, ledger: &mut Ledger) {
+    let Some(text) = case.main.as_ref().and_then(|(comparison, _)| imbalance::left_out_text(comparison)) else {
+        return;
+    };
+    let item = match case.main.as_ref().map(|(comparison, _)| &comparison.source) {
+        Some(imbalance::Source::Tables(_)) => Item::DeviceVisibility,
+        _ => Item::BatchDivisibility,
+    };
+    ledger.claim(combine::Claim {
+        item,
+        label: None,
+        severity: rankscope_model::Severity::Info,
+        confidence: 1.0,
+        text,
+        ranks: case
+            .main
+            .iter()
+            .flat_map(|(comparison, _)| &comparison.left_out)
+            .filter_map(|subject| subject.rank())
+            .collect(),
+        refs: vec![],
+    });
+}
+
+fn findings(ledger: &Ledger) -> Vec<Finding> {
+    let mut claims: Vec<&combine::Claim> = ledger.claims.iter().collect();
+    // By item, then the worst first, so that f1 is what a reader should see first.
+    claims.sort_by_key(|claim| (claim.item, std::cmp::Reverse(claim.severity)));
+    let numbered = claims.into_iter().enumerate().map(|(index, claim)| {
+        let mut ranks = claim.ranks.clone();
+        ranks.sort_unstable();
+        ranks.dedup();
+        Finding {
+            id: format!("f{}", index + 1),
+            item: claim.item,
+            label: claim.label,
+            severity: claim.severity,
+            confidence: claim.confidence,
+            claim: claim.text.clone(),
+            ranks,
+            evidence: claim.refs.clone(),
+        }
+    });
+    numbered.collect()
+}
+
+fn entry(item: Item, verdict: Verdict, ledger: &Ledger, findings: &[Finding]) -> ChecklistEntry {
+    let status = ledger.status_of(item);
+    let mut collect = ledger.collects_of(item).to_vec();
+    if matches!(status, ItemStatus::Unknown | ItemStatus::Suspect) {
+        for wanted in collect::for_item(item, verdict) {
+            if !collect.contains(&wanted) {
+                collect.push(wanted);
+            }
+        }
+    }
+    ChecklistEntry {
+        stage: item.stage().number(),
+        item,
+        status,
+        findings: findings.iter().filter(|f| f.item == item).map(|f| f.id.clone()).collect(),
+        collect,
+    }
+}

@@ -5,10 +5,16 @@
 //! causes and no page.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+mod clock;
 pub mod container;
 mod context;
+mod lines;
+pub mod nvidia_smi;
+pub mod oom;
 mod rank_name;
 pub mod sniff;
+pub mod step_log;
+mod text;
 pub mod torch_snapshot;
 mod upload;
 

@@ -4,7 +4,8 @@
 
 use crate::container::{self, Budget, Member, display_name};
 use crate::context::{Limits, ReadContext};
-use crate::sniff::{self, Content};
+use crate::sniff::{self, Content, TextEncoding};
+use crate::{text, torch_snapshot};
 use rankscope_model::{ArtifactId, ArtifactInfo, ArtifactKind, Evidence};
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::ops::ControlFlow;
@@ -106,7 +107,13 @@ impl Upload<'_> {
             }
             Content::Zip => self.spooled_zip(name, bytes, &mut peeked, depth),
             Content::Tar => self.tar(name, bytes, &mut peeked, depth),
-            content => self.file(name, bytes, content, &mut BufReader::with_capacity(256 << 10, peeked)),
+            Content::Text(TextEncoding::Utf8) if sniff::is_python(name, &String::from_utf8_lossy(&peeked.head)) => {
+                self.file(name, bytes, |ctx| read_script(&mut BufReader::new(&mut peeked), ctx));
+            }
+            content => {
+                let mut input = BufReader::with_capacity(256 << 10, peeked);
+                self.file(name, bytes, |ctx| read_file(content, &mut input, ctx));
+            }
         }
     }
 
@@ -197,9 +204,9 @@ impl Upload<'_> {
     }
 
     /// A file that holds no others.
-    fn file(&mut self, name: &str, bytes: u64, content: Content, input: &mut dyn BufRead) {
+    fn file(&mut self, name: &str, bytes: u64, read: impl FnOnce(&ReadContext<'_>) -> Evidence) {
         let ctx = ReadContext { artifact: ArtifactId(0), name, limits: self.limits };
-        let mut evidence = read_file(content, input, &ctx);
+        let mut evidence = read(&ctx);
         for artifact in &mut evidence.artifacts {
             artifact.bytes = bytes;
         }
@@ -211,11 +218,18 @@ impl Upload<'_> {
     }
 }
 
+/// A training script is kept as it is; its facts come from its syntax tree, never from the text readers, which would
+/// take sample output in a docstring for evidence.
+fn read_script(_input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Evidence {
+    Evidence { artifacts: vec![ctx.info(ArtifactKind::PythonScript)], ..Evidence::default() }
+}
+
 /// Picks the reader.
-fn read_file(content: Content, _input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Evidence {
+fn read_file(content: Content, input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Evidence {
     match content {
-        Content::Text(_) => Evidence { artifacts: vec![ctx.info(ArtifactKind::Text)], ..Evidence::default() },
-        Content::Pickle => unreadable(ctx.name, 0, "a pickle that is not a memory snapshot".to_owned()),
+        Content::Text(encoding) => text::read_with(input, encoding, ctx, text::Readers::ALL)
+            .unwrap_or_else(|e| unreadable(ctx.name, 0, e.to_string())),
+        Content::Pickle => torch_snapshot::read(input, ctx).unwrap_or_else(|e| unreadable(ctx.name, 0, e.to_string())),
         Content::Known(words) => unreadable(ctx.name, 0, format!("looks like {words}")),
         _ => unreadable(ctx.name, 0, "binary data of a kind that is not known here".to_owned()),
     }

@@ -318,6 +318,8 @@ fn other_pickles_are_called_what_they_are() {
     for (name, what) in [
         ("other_dict.pickle", "a dict without `segments` and `device_traces`"),
         ("other_list.pickle", "a list of something else than segments"),
+        ("other_segments.pickle", "a dict whose `segments` is something else"),
+        ("other_no_segments.pickle", "a dict without segments and without a list of `device_traces`"),
         ("other_text.pickle", "a single value"),
         ("other_empty_list.pickle", "an empty list"),
     ] {

@@ -413,18 +413,20 @@ impl Heap {
             self.frame_ids.extend_from_slice(known);
         }
         // Strangers are marked and taken out afterwards, so that the loop over the frames has nothing else to decide.
-        const STRANGER: u32 = u32::MAX;
         let mut frame_ids = std::mem::take(&mut self.frame_ids);
-        frame_ids.extend(items.iter().map(|item| self.member(*item, Kind::Frame).unwrap_or(STRANGER)));
-        if frame_ids.contains(&STRANGER) {
+        frame_ids.extend(items.iter().map(|item| self.member(*item, Kind::Frame).unwrap_or(Self::STRANGER)));
+        if frame_ids.contains(&Self::STRANGER) {
             let all = frame_ids.len();
-            frame_ids.retain(|id| *id != STRANGER);
+            frame_ids.retain(|id| *id != Self::STRANGER);
             self.left_out.strangers += (all - frame_ids.len()) as u64;
         }
         self.frame_ids = frame_ids;
         let id = self.stacks.intern(&self.frame_ids).ok_or(TableFull)?;
         Shape::row(Kind::Stack, id as usize)
     }
+
+    /// Marks what is not a frame among frame ids.
+    const STRANGER: u32 = u32::MAX;
 
     /// Copies of frames that are always allowed, see [`Heap::append_frames`].
     const FREE_COPIED_FRAMES: u64 = 1 << 20;

@@ -67,6 +67,9 @@ pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Result<Evidence, 
             .ok_or_else(|| not_a_snapshot("a dict whose `segments` is something else than a list of segments"))?,
         None => &[],
     };
+    if segments.is_empty() && top.device_traces.is_none() {
+        return Err(not_a_snapshot("a dict without segments and without a list of `device_traces`"));
+    }
     let traces = traces(&heap, top, &mut warnings);
     let events: usize = traces.iter().map(|events| events.len()).sum();
     let (devices, doubts) = summary::summarize(&heap, segments, &traces, ctx.limits.max_oom_events);

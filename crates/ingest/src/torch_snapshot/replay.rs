@@ -184,7 +184,7 @@ mod tests {
     fn time_that_runs_backwards_is_no_axis() {
         let events = [event(Action::Other, 0, 0, 9), event(Action::Other, 0, 0, 8)];
         let replay = replay(&events, &[], 9).unwrap();
-        assert_eq!((replay.live.axis, replay.live.x), (SeriesAxis::Index, vec![0]));
+        assert_eq!((replay.live.axis, replay.live.x), (SeriesAxis::Index, vec![0, 1]));
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Event {
                 _ => Action::Other,
             });
         }
-        if let Some(addr) = fields.address(Word::Addr).or_else(|| fields.address(Word::DeviceFree)) {
+        if let Some(addr) = fields.address(Word::DeviceFree).or_else(|| fields.address(Word::Addr)) {
             self.addr = addr;
         }
         if let Some(size) = fields.size(Word::Size) {
@@ -160,8 +160,8 @@ pub(super) struct Segment {
     pub(super) total: Option<u64>,
     pub(super) allocated: Option<u64>,
     pub(super) active: Option<u64>,
-    /// Its blocks, as positions in the table of blocks.
-    pub(super) blocks: Run,
+    /// Its blocks, as positions in the table of blocks; `None` if the file lists none.
+    pub(super) blocks: Option<Run>,
 }
 
 impl Segment {
@@ -176,7 +176,7 @@ impl Segment {
         self.total = fields.size(Word::TotalSize).or(self.total);
         self.allocated = fields.size(Word::AllocatedSize).or(self.allocated);
         self.active = fields.size(Word::ActiveSize).or(self.active);
-        self.blocks = blocks.unwrap_or(self.blocks);
+        self.blocks = blocks.or(self.blocks);
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) fn summarize(
     let mut impossible = 0u64;
     for segment in segments {
         if segment.device < MAX_DEVICES {
-            by_device.entry(segment.device).or_default().add(segment, segment.blocks.of(&heap.blocks));
+            by_device.entry(segment.device).or_default().add(segment, &heap.blocks);
         } else {
             impossible += 1;
         }
@@ -73,7 +73,8 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, segment: &Segment, blocks: &[Block]) {
+    fn add(&mut self, segment: &Segment, table: &[Block]) {
+        let blocks = segment.blocks.map_or(&[][..], |run| run.of(table));
         let (mut size, mut allocated, mut active) = (Bytes(0), Bytes(0), Bytes(0));
         // Before torch 2.1 blocks have no address: they follow each other from the segment's own.
         let mut next = segment.address.unwrap_or(0);
@@ -105,7 +106,8 @@ impl Tally {
         let total = own(segment.total, size);
         let own_allocated = own(segment.allocated, allocated);
         let own_active = own(segment.active, active);
-        self.mismatched += u64::from((total, own_allocated, own_active) != (size, allocated, active));
+        let agrees = (total, own_allocated, own_active) == (size, allocated, active);
+        self.mismatched += u64::from(!agrees && segment.blocks.is_some());
         self.reserved = self.reserved.saturating_add(total);
         self.allocated = self.allocated.saturating_add(own_allocated);
         self.active = self.active.saturating_add(own_active);

@@ -258,7 +258,8 @@ def main():
 
     # Other pickles, and hostile ones.
     for name, value in (("other_dict", {"epoch": 3, "name": "run", "loss": [0.5, 0.25]}), ("other_list", [{"name": "a", "size": 3}]),
-                        ("other_text", "segments"), ("other_empty_list", [])):
+                        ("other_segments", {"text": "hello", "segments": [{"id": 0, "start": 0.0, "text": "hello"}]}),
+                        ("other_no_segments", {"segments": 5, "text": ""}), ("other_text", "segments"), ("other_empty_list", [])):
         write(f"{name}.pickle", pickle.dumps(value, 4))
     write("hostile_global_reduce.pickle", pickle.dumps(Call(), 2))
     write("hostile_stack_global.pickle", pickle.dumps({"segments": [], "device_traces": [], "x": Call()}, 4))

@@ -1,0 +1,52 @@
+//! The seam between pages and the server: what a page may ask for, and what it is told of its request.
+
+use rankscope_model::{Report, RunSummary, ShareInfo};
+use std::{future::Future, pin::Pin, sync::Arc};
+
+/// A boxed answer of a [`Backend`].
+pub type BackendFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, BackendError>> + Send + 'a>>;
+
+/// Why a page has nothing to show. Says nothing internal; the server logs the rest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BackendError {
+    /// No such run, report or share.
+    NotFound,
+    /// The share was revoked or has expired.
+    Gone,
+    /// The store could not answer; trying again may help.
+    Unavailable,
+}
+
+/// What pages read. Provided through context as `Arc<dyn Backend>`.
+pub trait Backend: Send + Sync + 'static {
+    /// Newest runs first; `query` filters by words in title or summary.
+    fn recent_runs(&self, query: Option<String>, limit: u32) -> BackendFuture<'_, Vec<RunSummary>>;
+    /// A report of a run: the given version, or the newest.
+    fn report(&self, run_id: String, version: Option<u32>) -> BackendFuture<'_, Report>;
+    /// The shares of a run, newest first, revoked ones included.
+    fn shares(&self, run_id: String) -> BackendFuture<'_, Vec<ShareInfo>>;
+    /// The report behind a share's token.
+    fn shared_report(&self, token: String) -> BackendFuture<'_, Report>;
+}
+
+/// Facts of this installation. Provided through context.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SiteFacts {
+    /// Largest accepted file in bytes, stated beside the upload.
+    pub max_file_bytes: u64,
+    /// Largest accepted request in bytes.
+    pub max_request_bytes: u64,
+    /// The browser bundle is inside the binary: islands can come to life. Without it no script tag is written.
+    pub has_bundle: bool,
+}
+
+/// Facts of the request being answered. Provided through context, anew for each request.
+#[derive(Clone)]
+pub struct RequestFacts {
+    /// Scheme and authority without a slash at the end, `http://127.0.0.1:3000`: for absolute addresses in shares.
+    pub base_url: String,
+    /// A share that this visitor has just made: its id and token. The only moment at which the link can be shown.
+    pub new_share: Option<(String, String)>,
+    /// Sets the HTTP status of the page.
+    pub set_status: Arc<dyn Fn(u16) + Send + Sync>,
+}

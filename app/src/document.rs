@@ -1,0 +1,82 @@
+//! The document around every page, and which address shows which page. Knows no report.
+
+use crate::backend::SiteFacts;
+use crate::icons;
+use crate::islands::CopyButtons;
+use crate::pages::{HomePage, NotFoundPage, RunPage, SharedPage};
+use leptos::config::LeptosOptions;
+use leptos::prelude::*;
+use leptos_meta::{MetaTags, provide_meta_context};
+use leptos_router::components::{FlatRoutes, Route, Router};
+use leptos_router::{SsrMode, path};
+
+/// The style sheet: served as `/style.css`, and written into exported reports.
+pub const STYLE: &str = include_str!("../../style/style.css");
+
+/// The whole HTML document. Without a bundle in the binary no script tag is written: every page works without.
+pub fn shell(options: LeptosOptions) -> impl IntoView {
+    let has_bundle = use_context::<SiteFacts>().is_some_and(|site| site.has_bundle);
+    if let Some(context) = Owner::current_shared_context() {
+        // Only islands are hydrated; nothing outside them may leave data for the browser.
+        context.set_is_hydrating(false);
+    }
+    view! {
+        <!DOCTYPE html>
+        <html lang="en">
+            <head>
+                <meta charset="utf-8"/>
+                <meta name="viewport" content="width=device-width, initial-scale=1"/>
+                <meta name="color-scheme" content="light dark"/>
+                <meta name="theme-color" content="#fbfbfa" media="(prefers-color-scheme: light)"/>
+                <meta name="theme-color" content="#14171b" media="(prefers-color-scheme: dark)"/>
+                <link rel="icon" href="/favicon.svg" type="image/svg+xml"/>
+                <link rel="stylesheet" href="/style.css"/>
+                {has_bundle.then(|| view! { <HydrationScripts options islands=true/> })}
+                <MetaTags/>
+            </head>
+            <body>
+                <App/>
+            </body>
+        </html>
+    }
+}
+
+/// Every page. Each is rendered whole before the first byte is sent, so that status and head are right.
+#[component]
+pub fn App() -> impl IntoView {
+    provide_meta_context();
+    view! {
+        <a class="skip" href="#main">"Skip to content"</a>
+        <Router>
+            <FlatRoutes fallback=|| view! { <NotFoundPage/> }>
+                <Route path=path!("/") view=HomePage ssr=SsrMode::Async/>
+                <Route path=path!("/runs/:id") view=RunPage ssr=SsrMode::Async/>
+                <Route path=path!("/r/:token") view=SharedPage ssr=SsrMode::Async/>
+            </FlatRoutes>
+        </Router>
+        <CopyButtons/>
+    }
+}
+
+/// The bar at the top: the name, and what the page offers (`children`).
+#[component]
+pub fn TopBar(
+    /// Links and buttons at the end of the bar.
+    #[prop(optional)]
+    children: Option<Children>,
+    /// The list of runs is open to this visitor.
+    #[prop(default = true)]
+    runs: bool,
+) -> impl IntoView {
+    view! {
+        <header class="top">
+            {if runs {
+                view! { <a class="brand" href="/">{icons::brand()}"Rankscope"</a> }.into_any()
+            } else {
+                view! { <span class="brand">{icons::brand()}"Rankscope"</span> }.into_any()
+            }}
+            {runs.then(|| view! { <nav aria-label="Main"><a href="/#runs">"Runs"</a></nav> })}
+            <div class="top-end">{children.map(|children| children())}</div>
+        </header>
+    }
+}

@@ -1,0 +1,88 @@
+//! The form that takes files and pasted text, for a new run and for more evidence. Works without JavaScript; the
+//! upload island adds drag and drop feedback, limits checked beforehand and progress.
+
+use crate::islands::Upload;
+use leptos::prelude::*;
+use rankscope_model::Bytes;
+
+/// Where the form goes and how large it is.
+pub struct EvidenceForm {
+    /// Address of the plain form.
+    pub action: String,
+    /// Address of the same in the API, for the island.
+    pub api: String,
+    /// Start of the elements' ids; unique in the page.
+    pub id: &'static str,
+    /// Asks for a title, and shows the large drop area.
+    pub new_run: bool,
+    /// Largest accepted file in bytes.
+    pub max_file_bytes: u64,
+    /// Largest accepted request in bytes.
+    pub max_request_bytes: u64,
+}
+
+/// The form, inside its island.
+pub fn evidence_form(form: EvidenceForm) -> AnyView {
+    let EvidenceForm { action, api, id, new_run, max_file_bytes, max_request_bytes } = form;
+    let (files_id, text_id, title_id, hint_id) =
+        (format!("{id}-files"), format!("{id}-text"), format!("{id}-title"), format!("{id}-limits"));
+    let drop_words = if new_run { "Drop files here, or choose them" } else { "Drop the new files here" };
+    let paste_words = if new_run { "Or paste text" } else { "Or paste its output" };
+    let button = if new_run { "Find the cause" } else { "Add and diagnose again" };
+    let placeholder =
+        if new_run { "nvidia-smi table, out-of-memory message, log lines with memory figures" } else { "Paste here" };
+    view! {
+        <Upload>
+            <form
+                class="evidence"
+                class:compact=!new_run
+                method="post"
+                action=action
+                enctype="multipart/form-data"
+                data-api=api
+                data-max-file=max_file_bytes.to_string()
+                data-max-request=max_request_bytes.to_string()
+            >
+                <div class="drop">
+                    <input type="file" id=files_id.clone() name="files" multiple aria-describedby=hint_id.clone()/>
+                    <label for=files_id>
+                        <strong>{drop_words}</strong>
+                        {new_run.then(|| view! { <span>"Logs, snapshots, scripts, pastes; also .gz, .zst, .zip, .tar.gz"</span> })}
+                    </label>
+                </div>
+                <ul class="picked" aria-label="Chosen files"></ul>
+                <div class="field">
+                    <label for=text_id.clone()>{paste_words}</label>
+                    <textarea
+                        id=text_id
+                        name="text"
+                        rows=if new_run { "5" } else { "2" }
+                        placeholder=placeholder
+                        spellcheck="false"
+                        autocomplete="off"
+                    ></textarea>
+                </div>
+                <div class="send">
+                    {new_run
+                        .then(|| {
+                            view! {
+                                <div class="field">
+                                    <label for=title_id.clone()>"Title " <span class="optional">"optional"</span></label>
+                                    <input id=title_id type="text" name="title" maxlength="200" placeholder="made from the files" autocomplete="off"/>
+                                </div>
+                            }
+                        })}
+                    <button type="submit" class="button primary">{button}</button>
+                </div>
+                <p class="limits" id=hint_id>
+                    {format!(
+                        "Up to {} a file, {} together. Files are kept as they are and never run.",
+                        Bytes(max_file_bytes),
+                        Bytes(max_request_bytes),
+                    )}
+                </p>
+            </form>
+        </Upload>
+    }
+    .into_any()
+}

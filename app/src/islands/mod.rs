@@ -1,0 +1,13 @@
+//! What comes to life in the browser. Each island wraps markup that already works without it and takes its facts from
+//! `data-` attributes there, so that no island has properties to decode.
+
+mod copy;
+mod share;
+mod timeline;
+mod upload;
+
+#[cfg(feature = "hydrate")]
+mod dom;
+
+#[cfg(feature = "ssr")]
+pub use {copy::CopyButtons, share::ShareBox, timeline::TimelineLens, upload::Upload};

@@ -1,0 +1,545 @@
+//! The timeline under a lens: read all ranks at one instant, and zoom. The picture stays the server's drawing; this
+//! island only asks for another window of it.
+
+use leptos::html::Div;
+use leptos::prelude::*;
+
+/// What the crosshair reads at one instant.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Reading {
+    /// The instant in words, `step 120`.
+    at: String,
+    /// Subject, value and whether it stands out; the accused first, then by value.
+    rows: Vec<(String, String, bool)>,
+    /// Subjects beyond those rows, in words.
+    rest: String,
+}
+
+/// Wraps the timeline's drawings.
+#[island]
+pub fn TimelineLens(children: Children) -> impl IntoView {
+    let root = NodeRef::<Div>::new();
+    let reading = RwSignal::new(None::<Reading>);
+    let zoomed = RwSignal::new(false);
+    let said = RwSignal::new(String::new());
+    let live = RwSignal::new(false);
+    #[cfg(feature = "hydrate")]
+    Effect::new(move |_| {
+        if let Some(root) = root.get() {
+            browser::wire(&root, browser::Signals { reading, zoomed, said, live });
+        }
+    });
+    view! {
+        <div class="lens" node_ref=root>
+            {children()}
+            <div class="lens-line" hidden=move || reading.with(Option::is_none)></div>
+            <div class="lens-range" hidden></div>
+            <div class="lens-tip" hidden=move || reading.with(Option::is_none)>
+                {move || reading.with(|reading| reading.as_ref().map(tip).unwrap_or_else(|| ().into_any()))}
+            </div>
+            <div class="lens-bar" role="group" aria-label="Zoom" hidden=move || !live.get()>
+                <button type="button" class="button small" data-zoom="in" aria-label="Zoom in">"+"</button>
+                <button type="button" class="button small" data-zoom="out" aria-label="Zoom out" disabled=move || !zoomed.get()>"\u{2212}"</button>
+                <button type="button" class="button small" data-zoom="reset" disabled=move || !zoomed.get()>"Whole run"</button>
+                <span class="dim">"Drag to zoom. Keys: arrows, +, \u{2212}, 0"</span>
+            </div>
+            <p class="said" role="status">{move || said.get()}</p>
+        </div>
+    }
+}
+
+fn tip(reading: &Reading) -> AnyView {
+    let rows = reading
+        .rows
+        .iter()
+        .map(|(name, value, accused)| {
+            view! { <li class:hot=*accused><span>{name.clone()}</span><span class="num">{value.clone()}</span></li> }
+        })
+        .collect_view();
+    view! {
+        <p>{reading.at.clone()}</p>
+        <ul>{rows}</ul>
+        <p class="dim">{reading.rest.clone()}</p>
+    }
+    .into_any()
+}
+
+#[cfg(feature = "hydrate")]
+mod browser {
+    use super::Reading;
+    use crate::islands::dom;
+    use crate::words;
+    use leptos::prelude::*;
+    use rankscope_model::{Bytes, Rank, Subject, UnixMicros};
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use wasm_bindgen::{JsCast, JsValue};
+    use web_sys::{Element, Event, HtmlElement, KeyboardEvent, MouseEvent, PointerEvent};
+
+    /// Points per subject that the crosshair reads from.
+    const POINTS: u32 = 1_000;
+    /// Rows of the reading; more would not fit beside the pointer.
+    const ROWS: usize = 8;
+    /// A drag shorter than this is a click.
+    const DRAG_PX: f64 = 8.0;
+
+    #[derive(Clone, Copy)]
+    pub struct Signals {
+        pub reading: RwSignal<Option<Reading>>,
+        pub zoomed: RwSignal<bool>,
+        pub said: RwSignal<String>,
+        pub live: RwSignal<bool>,
+    }
+
+    /// One subject's values.
+    struct Line {
+        name: String,
+        accused: bool,
+        x: Vec<f64>,
+        y: Vec<f64>,
+    }
+
+    /// Values, as far as they were asked for.
+    enum Values {
+        NotAsked,
+        Asked,
+        Here(Vec<Line>),
+    }
+
+    /// Where the drawing's plot stands and what it shows, in the drawing's own units.
+    #[derive(Clone, Copy)]
+    struct Plot {
+        left: f64,
+        right: f64,
+        top: f64,
+        bottom: f64,
+        x_min: f64,
+        x_max: f64,
+    }
+
+    struct Lens {
+        root: HtmlElement,
+        chart: HtmlElement,
+        line: HtmlElement,
+        range: HtmlElement,
+        tip: HtmlElement,
+        signals: Signals,
+        values: RefCell<Values>,
+        /// The drawings of the whole run, to come back to.
+        whole: Vec<(HtmlElement, String)>,
+        /// The whole run's window.
+        full: (f64, f64),
+        /// The window that is shown or on its way.
+        window: RefCell<(f64, f64)>,
+        /// Where the crosshair stands.
+        at: RefCell<Option<f64>>,
+        /// Where a drag began, in page pixels.
+        drag: RefCell<Option<f64>>,
+    }
+
+    pub fn wire(root: &HtmlElement, signals: Signals) -> Option<()> {
+        let chart: HtmlElement = dom::find(root, ".figure")?;
+        let whole = dom::find_all(&chart, ".drawing").into_iter().map(|drawing| {
+            let picture = drawing.inner_html();
+            (drawing, picture)
+        });
+        let mut lens = Lens {
+            root: root.clone(),
+            line: dom::find(root, ".lens-line")?,
+            range: dom::find(root, ".lens-range")?,
+            tip: dom::find(root, ".lens-tip")?,
+            whole: whole.collect(),
+            chart,
+            signals,
+            values: RefCell::new(Values::NotAsked),
+            full: (0.0, 0.0),
+            window: RefCell::default(),
+            at: RefCell::default(),
+            drag: RefCell::default(),
+        };
+        let plot = lens.plot()?;
+        lens.full = (plot.x_min, plot.x_max);
+        *lens.window.borrow_mut() = lens.full;
+        // A single instant has nothing to read along or to zoom into.
+        if plot.x_max <= plot.x_min {
+            return None;
+        }
+        let lens = Rc::new(lens);
+        let _ = lens.chart.set_attribute("tabindex", "0");
+        let _ = lens.chart.set_attribute("role", "group");
+        let _ = lens.chart.set_attribute("aria-label", "Timeline. Arrow keys read the values at an instant.");
+        signals.live.set(true);
+        wire_pointer(&lens);
+        wire_keys(&lens);
+        let buttons = lens.clone();
+        dom::on::<MouseEvent>(&lens.root, "click", move |event| {
+            let target = event.target().and_then(|target| target.dyn_into::<Element>().ok());
+            let action = target.and_then(|target| target.get_attribute("data-zoom"));
+            match action.as_deref() {
+                Some("in") => buttons.zoom_by(0.5),
+                Some("out") => buttons.zoom_by(2.0),
+                Some("reset") => buttons.reset(),
+                _ => {}
+            }
+        });
+        Some(())
+    }
+
+    fn wire_pointer(lens: &Rc<Lens>) {
+        let here = lens.clone();
+        dom::on::<PointerEvent>(&lens.chart, "pointermove", move |event| {
+            let x = f64::from(event.client_x());
+            here.point_at(x);
+            here.drag_to(x);
+        });
+        let here = lens.clone();
+        dom::on::<PointerEvent>(&lens.chart, "pointerdown", move |event| {
+            // A finger reads; it zooms with the buttons, so that it can still scroll the page.
+            if event.pointer_type() == "mouse" && event.button() == 0 {
+                event.prevent_default();
+                let _ = here.chart.set_pointer_capture(event.pointer_id());
+                *here.drag.borrow_mut() = Some(f64::from(event.client_x()));
+                let _ = here.chart.focus();
+            } else {
+                here.point_at(f64::from(event.client_x()));
+            }
+        });
+        let here = lens.clone();
+        dom::on::<PointerEvent>(&lens.chart, "pointerup", move |event| here.drop_at(f64::from(event.client_x())));
+        let here = lens.clone();
+        dom::on::<PointerEvent>(&lens.chart, "pointercancel", move |_| here.end_drag());
+        let here = lens.clone();
+        dom::on::<PointerEvent>(&lens.chart, "pointerleave", move |event| {
+            if event.pointer_type() == "mouse" {
+                here.hide();
+            }
+        });
+        let here = lens.clone();
+        dom::on::<Event>(&lens.chart, "blur", move |_| here.hide());
+    }
+
+    fn wire_keys(lens: &Rc<Lens>) {
+        let here = lens.clone();
+        dom::on::<KeyboardEvent>(&lens.chart, "keydown", move |event| {
+            if event.ctrl_key() || event.meta_key() || event.alt_key() {
+                return;
+            }
+            let step = if event.shift_key() { 0.1 } else { 0.01 };
+            match event.key().as_str() {
+                "ArrowLeft" => here.move_by(-step),
+                "ArrowRight" => here.move_by(step),
+                "+" | "=" => here.zoom_by(0.5),
+                "-" | "\u{2212}" => here.zoom_by(2.0),
+                "0" => here.reset(),
+                "Escape" => here.hide(),
+                _ => return,
+            }
+            event.prevent_default();
+        });
+    }
+
+    impl Lens {
+        fn attribute(&self, name: &str) -> String {
+            self.chart.get_attribute(name).unwrap_or_default()
+        }
+
+        /// The drawing that is shown: the other one has no size.
+        fn drawing(&self) -> Option<HtmlElement> {
+            let mut drawings = self.whole.iter().map(|(drawing, _)| drawing);
+            drawings
+                .find(|drawing| drawing.offset_width() > 0)
+                .or_else(|| self.whole.first().map(|(drawing, _)| drawing))
+                .cloned()
+        }
+
+        fn svg(&self) -> Option<Element> {
+            dom::find(self.drawing()?.as_ref(), "svg")
+        }
+
+        fn plot(&self) -> Option<Plot> {
+            let svg = self.svg()?;
+            let number = |name| dom::number(&svg, name);
+            Some(Plot {
+                left: number("data-plot-left")?,
+                right: number("data-plot-right")?,
+                top: number("data-plot-top")?,
+                bottom: number("data-plot-bottom")?,
+                x_min: number("data-x-min")?,
+                x_max: number("data-x-max")?,
+            })
+        }
+
+        /// Pixels per unit of the drawing, and the drawing's left and top edge within the lens.
+        fn scale(&self) -> Option<(f64, f64, f64)> {
+            let svg = self.svg()?;
+            let (shown, lens) = (svg.get_bounding_client_rect(), self.root.get_bounding_client_rect());
+            let view_box = svg.get_attribute("viewBox")?;
+            let width: f64 = view_box.split([' ', ',']).filter(|part| !part.is_empty()).nth(2)?.parse().ok()?;
+            (width > 0.0 && shown.width() > 0.0)
+                .then(|| (shown.width() / width, shown.left() - lens.left(), shown.top() - lens.top()))
+        }
+
+        /// The x value under a page position, if that is within the plot.
+        fn value_at(&self, client_x: f64) -> Option<f64> {
+            let (plot, (scale, left, _)) = (self.plot()?, self.scale()?);
+            let at = (client_x - self.root.get_bounding_client_rect().left() - left) / scale;
+            let share = (at - plot.left) / (plot.right - plot.left);
+            (-0.02..=1.02).contains(&share).then(|| plot.x_min + share.clamp(0.0, 1.0) * (plot.x_max - plot.x_min))
+        }
+
+        fn point_at(self: &Rc<Self>, client_x: f64) {
+            match self.value_at(client_x) {
+                Some(x) => self.read(x),
+                None => self.hide(),
+            }
+        }
+
+        fn move_by(self: &Rc<Self>, share: f64) {
+            let (from, to) = *self.window.borrow();
+            let x = self.at.borrow().unwrap_or(if share > 0.0 { from } else { to });
+            self.read((x + share * (to - from)).clamp(from, to));
+            let spoken = self.signals.reading.with_untracked(|reading| {
+                reading.as_ref().map(|reading| {
+                    let rows = reading.rows.iter().take(3).map(|(name, value, _)| format!("{name} {value}"));
+                    format!("{}: {}", reading.at, rows.collect::<Vec<_>>().join(", "))
+                })
+            });
+            self.signals.said.set(spoken.unwrap_or_default());
+        }
+
+        /// Puts the crosshair at `x` and reads every subject there.
+        fn read(self: &Rc<Self>, x: f64) {
+            *self.at.borrow_mut() = Some(x);
+            self.ask_values();
+            let values = self.values.borrow();
+            let Values::Here(lines) = &*values else { return };
+            let reading = self.reading(lines, x);
+            self.signals.reading.set(Some(reading));
+            drop(values);
+            self.place(x);
+        }
+
+        fn reading(&self, lines: &[Line], x: f64) -> Reading {
+            let bytes = self.attribute("data-unit") == "GiB";
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            let words_of =
+                |value: f64| if bytes { Bytes(value as u64).to_string() } else { words::grouped(value as u64) };
+            let mut rows: Vec<(&str, f64, bool)> = lines
+                .iter()
+                .filter_map(|line| line.nearest(x).map(|value| (line.name.as_str(), value, line.accused)))
+                .collect();
+            rows.sort_by(|a, b| b.2.cmp(&a.2).then(b.1.total_cmp(&a.1)));
+            let rest = rows.get(ROWS..).unwrap_or_default();
+            let rest = match (rest.first(), rest.last()) {
+                (Some(highest), Some(lowest)) => {
+                    format!("{} more, {} to {}", rest.len(), words_of(lowest.1), words_of(highest.1))
+                }
+                _ => String::new(),
+            };
+            let rows = rows.into_iter().take(ROWS);
+            Reading {
+                at: self.instant(x),
+                rows: rows.map(|(name, value, accused)| (name.to_owned(), words_of(value), accused)).collect(),
+                rest,
+            }
+        }
+
+        fn instant(&self, x: f64) -> String {
+            #[allow(clippy::cast_possible_truncation)]
+            let x = x.round() as i64;
+            match self.attribute("data-axis").as_str() {
+                "time" => words::clock(UnixMicros(x)),
+                axis => format!("{axis} {x}"),
+            }
+        }
+
+        /// Moves line and reading to `x`, the reading to the side that has room.
+        fn place(&self, x: f64) {
+            let (Some(plot), Some((scale, left, top))) = (self.plot(), self.scale()) else { return };
+            let share = (x - plot.x_min) / (plot.x_max - plot.x_min);
+            let at = left + scale * (plot.left + share * (plot.right - plot.left));
+            style(
+                &self.line,
+                &[("left", at), ("top", top + scale * plot.top), ("height", scale * (plot.bottom - plot.top))],
+            );
+            let width = f64::from(self.tip.offset_width());
+            let room = f64::from(self.root.offset_width());
+            let beside = if at + 12.0 + width <= room { at + 12.0 } else { (at - 12.0 - width).max(0.0) };
+            style(&self.tip, &[("left", beside), ("top", top + scale * plot.top + 4.0)]);
+        }
+
+        fn hide(&self) {
+            *self.at.borrow_mut() = None;
+            if self.signals.reading.with_untracked(Option::is_some) {
+                self.signals.reading.set(None);
+            }
+        }
+
+        fn drag_to(&self, client_x: f64) {
+            let Some(from) = *self.drag.borrow() else { return };
+            let (Some(plot), Some((scale, _, top))) = (self.plot(), self.scale()) else { return };
+            let edge = self.root.get_bounding_client_rect().left();
+            let (low, high) = (from.min(client_x) - edge, from.max(client_x) - edge);
+            if high - low < DRAG_PX {
+                return;
+            }
+            let _ = self.range.remove_attribute("hidden");
+            style(
+                &self.range,
+                &[
+                    ("left", low),
+                    ("width", high - low),
+                    ("top", top + scale * plot.top),
+                    ("height", scale * (plot.bottom - plot.top)),
+                ],
+            );
+        }
+
+        fn end_drag(&self) {
+            *self.drag.borrow_mut() = None;
+            let _ = self.range.set_attribute("hidden", "");
+        }
+
+        fn drop_at(self: &Rc<Self>, client_x: f64) {
+            let from = *self.drag.borrow();
+            self.end_drag();
+            let Some(from) = from.filter(|from| (client_x - from).abs() >= DRAG_PX) else { return };
+            let (low, high) = *self.window.borrow();
+            let a = self.value_at(from.min(client_x)).unwrap_or(low);
+            let b = self.value_at(from.max(client_x)).unwrap_or(high);
+            self.show(a, b);
+        }
+
+        /// Zooms around the crosshair, or around the middle.
+        fn zoom_by(self: &Rc<Self>, factor: f64) {
+            let (from, to) = *self.window.borrow();
+            let middle = self.at.borrow().unwrap_or(f64::midpoint(from, to));
+            let share = if to > from { (middle - from) / (to - from) } else { 0.5 };
+            let width = (to - from) * factor;
+            if width >= self.full.1 - self.full.0 {
+                self.reset();
+                return;
+            }
+            let start = (middle - share * width).clamp(self.full.0, self.full.1 - width);
+            self.show(start, start + width);
+        }
+
+        fn reset(&self) {
+            for (drawing, picture) in &self.whole {
+                drawing.set_inner_html(picture);
+            }
+            *self.window.borrow_mut() = self.full;
+            self.signals.zoomed.set(false);
+            self.hide();
+            self.signals.said.set("Whole run".to_owned());
+        }
+
+        /// Asks the server for another window of the same drawing.
+        fn show(self: &Rc<Self>, from: f64, to: f64) {
+            let (from, to) = (from.floor(), to.ceil());
+            if to - from < 1.0 {
+                return;
+            }
+            let Some(drawing) = self.drawing() else { return };
+            let width = if drawing.class_list().contains("narrow") { 344 } else { 760 };
+            let url = format!(
+                "{}/charts/timeline.svg?from={from}&to={to}&width={width}&theme=page",
+                self.attribute("data-root")
+            );
+            *self.window.borrow_mut() = (from, to);
+            let here = self.clone();
+            dom::send("GET", &url, move |answer| {
+                // A newer wish has overtaken this one.
+                if *here.window.borrow() != (from, to) {
+                    return;
+                }
+                if !answer.ok() || !answer.body.trim_start().starts_with("<svg") {
+                    here.signals.said.set(answer.problem());
+                    return;
+                }
+                drawing.set_inner_html(&answer.body);
+                here.hide();
+                here.signals.zoomed.set(true);
+                here.signals.said.set(format!("{} to {}", here.instant(from), here.instant(to)));
+            });
+        }
+
+        fn ask_values(self: &Rc<Self>) {
+            if !matches!(*self.values.borrow(), Values::NotAsked) {
+                return;
+            }
+            *self.values.borrow_mut() = Values::Asked;
+            let here = self.clone();
+            dom::send("GET", &format!("{}/series?points={POINTS}", self.attribute("data-root")), move |answer| {
+                if !answer.ok() {
+                    here.signals.said.set(answer.problem());
+                    *here.values.borrow_mut() = Values::NotAsked;
+                    return;
+                }
+                let accused = here.attribute("data-accused");
+                let accused: Vec<&str> = accused.split('|').collect();
+                let lines = dom::items(&dom::member(&answer.json(), "columns"));
+                let lines = lines.iter().filter_map(|line| Line::of(line, &accused)).collect();
+                *here.values.borrow_mut() = Values::Here(lines);
+                let at = *here.at.borrow();
+                if let Some(x) = at {
+                    here.read(x);
+                }
+            });
+        }
+    }
+
+    impl Line {
+        fn of(line: &JsValue, accused: &[&str]) -> Option<Self> {
+            let name = subject(&dom::member(line, "subject"))?;
+            let numbers = |key| -> Vec<f64> {
+                dom::items(&dom::member(line, key)).iter().map(|n| n.as_f64().unwrap_or(f64::NAN)).collect()
+            };
+            let accused = accused.contains(&name.as_str());
+            Some(Self { x: numbers("x"), y: numbers("y"), name, accused })
+        }
+
+        /// The value at the sample nearest to `x`; none beyond the line's ends.
+        fn nearest(&self, x: f64) -> Option<f64> {
+            let after = self.x.partition_point(|&at| at < x);
+            let distance = |n: usize| self.x.get(n).map(|at| (at - x).abs());
+            let n = match (after.checked_sub(1), self.x.get(after)) {
+                (Some(before), Some(_)) => {
+                    if distance(before) <= distance(after) {
+                        before
+                    } else {
+                        after
+                    }
+                }
+                (Some(before), None) => before,
+                (None, _) => after,
+            };
+            self.y.get(n).copied().filter(|y| y.is_finite())
+        }
+    }
+
+    /// A subject's words from its JSON; the same as the model's.
+    fn subject(json: &JsValue) -> Option<String> {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let number = |object: &JsValue, key| dom::member(object, key).as_f64().map(|n| n as u32);
+        let slice = dom::member(json, "mig_slice");
+        let subject = if let Some(rank) = number(json, "rank") {
+            Subject::Rank(Rank(rank))
+        } else if let Some(device) = number(json, "device") {
+            Subject::Device(device)
+        } else {
+            Subject::MigSlice {
+                device: number(&slice, "device")?,
+                gpu_instance: number(&slice, "gpu_instance")?,
+                compute_instance: number(&slice, "compute_instance")?,
+            }
+        };
+        Some(subject.to_string())
+    }
+
+    fn style(element: &HtmlElement, pixels: &[(&str, f64)]) {
+        for (property, value) in pixels {
+            let _ = element.style().set_property(property, &format!("{value:.1}px"));
+        }
+    }
+}

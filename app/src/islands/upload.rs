@@ -1,0 +1,358 @@
+//! Sending files and text: drop feedback, limits checked beforehand, progress, and what each file was taken for.
+
+use crate::words;
+use leptos::html::Div;
+use leptos::prelude::*;
+
+/// Where a sending stands.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[cfg_attr(not(feature = "hydrate"), allow(dead_code))] // on the server an island is always idle
+enum State {
+    #[default]
+    Idle,
+    /// Bytes sent of all bytes.
+    Sending {
+        /// Sent so far.
+        sent: f64,
+        /// All.
+        total: f64,
+    },
+    /// All is sent; the server reads and diagnoses.
+    Reading,
+    /// Files were understood, some with warnings: the visitor sees them before going on.
+    Done {
+        /// One line per file.
+        files: Vec<TakenFile>,
+        /// The report.
+        url: String,
+    },
+    /// Why not.
+    Failed(String),
+}
+
+/// What a file was taken for.
+#[derive(Debug, Clone, PartialEq)]
+struct TakenFile {
+    name: String,
+    kind: &'static str,
+    speaks_of: String,
+    warnings: Vec<String>,
+}
+
+/// Wraps a form that takes evidence.
+#[island]
+pub fn Upload(children: Children) -> impl IntoView {
+    let root = NodeRef::<Div>::new();
+    let state = RwSignal::new(State::default());
+    #[cfg(feature = "hydrate")]
+    Effect::new(move |_| {
+        if let Some(root) = root.get() {
+            browser::wire(&root, state);
+        }
+    });
+    view! {
+        <div class="upload" node_ref=root>
+            {children()}
+            <div class="upload-live">
+                <p class="said" role="status">{move || state.with(said)}</p>
+                {move || state.with(details)}
+            </div>
+        </div>
+    }
+}
+
+/// What is announced: once per change of state, not once per per cent.
+fn said(state: &State) -> String {
+    match state {
+        State::Idle => String::new(),
+        State::Sending { .. } => "Sending".to_owned(),
+        State::Reading => "Sent. Reading the files and lining up the ranks".to_owned(),
+        State::Done { files, .. } => {
+            let warned = files.iter().filter(|file| !file.warnings.is_empty()).count();
+            if warned == 0 {
+                "Read. Opening the report".to_owned()
+            } else {
+                format!("Read. {} of {} carry a warning", warned, words::count(files.len(), "file"))
+            }
+        }
+        State::Failed(why) => why.clone(),
+    }
+}
+
+fn details(state: &State) -> AnyView {
+    match state {
+        State::Idle | State::Failed(_) => ().into_any(),
+        State::Sending { sent, total } => {
+            let percent = if *total > 0.0 { (sent / total * 100.0).floor() } else { 0.0 };
+            view! {
+                <div class="progress">
+                    <progress max="100" value=percent aria-label="Sent"></progress>
+                    <span aria-hidden="true">{format!("{percent} %")}</span>
+                </div>
+            }
+            .into_any()
+        }
+        State::Reading => view! { <div class="progress"><progress aria-label="Reading"></progress></div> }.into_any(),
+        State::Done { files, url } => {
+            let lines = files.iter().map(taken).collect_view();
+            view! {
+                <ul class="taken">{lines}</ul>
+                <a class="button primary" href=url.clone()>"Open the report"</a>
+            }
+            .into_any()
+        }
+    }
+}
+
+fn taken(file: &TakenFile) -> impl IntoView {
+    let warnings =
+        file.warnings.iter().map(|warning| view! { <p class="warning">{words::shown(warning)}</p> }).collect_view();
+    view! {
+        <li>
+            <strong><bdi>{words::shown_line(&file.name)}</bdi></strong>
+            " "
+            <span class="kind">{file.kind}</span>
+            " "
+            <span class="dim">{file.speaks_of.clone()}</span>
+            {warnings}
+        </li>
+    }
+}
+
+#[cfg(feature = "hydrate")]
+mod browser {
+    use super::{State, TakenFile};
+    use crate::islands::dom;
+    use crate::words;
+    use leptos::prelude::*;
+    use rankscope_model::{ArtifactKind, Bytes};
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use wasm_bindgen::{JsCast, JsValue};
+    use web_sys::{
+        ClipboardEvent, DragEvent, Event, File, FileList, FormData, HtmlElement, HtmlFormElement, HtmlInputElement,
+        HtmlTextAreaElement, ProgressEvent,
+    };
+
+    /// The form's parts and the files chosen so far.
+    #[derive(Clone)]
+    struct Form {
+        form: HtmlFormElement,
+        input: HtmlInputElement,
+        picked: HtmlElement,
+        files: Rc<RefCell<Vec<File>>>,
+        state: RwSignal<State>,
+    }
+
+    pub fn wire(root: &HtmlElement, state: RwSignal<State>) -> Option<()> {
+        let form = Form {
+            form: dom::find(root, "form.evidence")?,
+            input: dom::find(root, "input[type=file]")?,
+            picked: dom::find(root, ".picked")?,
+            files: Rc::default(),
+            state,
+        };
+        let drop: HtmlElement = dom::find(root, ".drop")?;
+        let _ = root.class_list().add_1("live");
+
+        let chosen = form.clone();
+        dom::on::<Event>(&form.input, "change", move |_| {
+            chosen.add(chosen.input.files());
+            // The list below holds them now; an emptied field can take the same file again.
+            chosen.input.set_value("");
+        });
+        wire_drop(&form, &drop);
+        let pasted = form.clone();
+        dom::on::<ClipboardEvent>(&form.form, "paste", move |event| {
+            let files = event.clipboard_data().and_then(|data| data.files());
+            if files.as_ref().is_some_and(|files| files.length() > 0) {
+                event.prevent_default();
+                pasted.add(files);
+            }
+        });
+        let sent = form.clone();
+        dom::on::<Event>(&form.form, "submit", move |event| {
+            event.prevent_default();
+            sent.send();
+        });
+        Some(())
+    }
+
+    /// The whole page takes a drop, so that a near miss does not open the file instead.
+    fn wire_drop(form: &Form, drop: &HtmlElement) {
+        let Some(body) = dom::document().body() else { return };
+        let owns_page = !form.form.class_list().contains("compact") || dom::find_all(&body, "form.evidence").len() == 1;
+        let area: HtmlElement = if owns_page { body } else { drop.clone() };
+        let lit = drop.clone();
+        dom::on::<DragEvent>(&area, "dragover", move |event| {
+            event.prevent_default();
+            let _ = lit.class_list().add_1("over");
+        });
+        let lit = drop.clone();
+        dom::on::<DragEvent>(&area, "dragleave", move |_| {
+            let _ = lit.class_list().remove_1("over");
+        });
+        let (lit, form) = (drop.clone(), form.clone());
+        dom::on::<DragEvent>(&area, "drop", move |event| {
+            event.prevent_default();
+            let _ = lit.class_list().remove_1("over");
+            form.add(event.data_transfer().and_then(|data| data.files()));
+        });
+    }
+
+    impl Form {
+        fn limit(&self, name: &str) -> f64 {
+            dom::number(&self.form, name).filter(|limit| *limit > 0.0).unwrap_or(f64::INFINITY)
+        }
+
+        fn add(&self, list: Option<FileList>) {
+            let Some(list) = list else { return };
+            let new = (0..list.length()).filter_map(|n| list.get(n));
+            for file in new {
+                let mut files = self.files.borrow_mut();
+                let known = files.iter().any(|had| had.name() == file.name() && had.size() == file.size());
+                if !known {
+                    files.push(file);
+                }
+            }
+            self.state.set(State::Idle);
+            self.list();
+        }
+
+        /// Draws the list of chosen files, each with its size and a way to take it off again.
+        fn list(&self) {
+            self.picked.set_text_content(None);
+            let limit = self.limit("data-max-file");
+            for (n, file) in self.files.borrow().iter().enumerate() {
+                let _ = self.line(n, file, limit);
+            }
+        }
+
+        fn line(&self, n: usize, file: &File, limit: f64) -> Option<()> {
+            let too_large = file.size() > limit;
+            let line = dom::element("li", if too_large { "refused" } else { "" }, "")?;
+            let name = dom::element("bdi", "", &words::shown_line(&file.name()))?;
+            let note = if too_large { format!("{}, too large", size(file.size())) } else { size(file.size()) };
+            let remove = dom::element("button", "remove", "Remove")?;
+            let _ = remove.set_attribute("type", "button");
+            let _ = remove.set_attribute("aria-label", &format!("Remove {}", file.name()));
+            let form = self.clone();
+            dom::on::<Event>(&remove, "click", move |_| {
+                if n < form.files.borrow().len() {
+                    form.files.borrow_mut().remove(n);
+                }
+                form.list();
+            });
+            let _ = line.append_with_node_3(&name, &dom::element("span", "dim", &note)?, &remove);
+            self.picked.append_child(&line).ok().map(|_| ())
+        }
+
+        /// What would be refused anyway is said before anything is sent.
+        fn refused(&self, text: &str) -> Option<String> {
+            let files = self.files.borrow();
+            let limit = self.limit("data-max-file");
+            if let Some(file) = files.iter().find(|file| file.size() > limit) {
+                let name = words::shown_line(&file.name());
+                return Some(format!(
+                    "{name} has {}; a file may have {}. Compressed files are read too.",
+                    size(file.size()),
+                    size(limit)
+                ));
+            }
+            let (all, limit) = (files.iter().map(|file| file.size()).sum::<f64>(), self.limit("data-max-request"));
+            if all > limit {
+                return Some(format!(
+                    "Together {}; the server accepts {}. Send them in parts.",
+                    size(all),
+                    size(limit)
+                ));
+            }
+            (files.is_empty() && text.trim().is_empty())
+                .then(|| "Nothing to send yet: choose a file or paste some text.".to_owned())
+        }
+
+        fn send(&self) {
+            if matches!(self.state.get_untracked(), State::Sending { .. } | State::Reading) {
+                return;
+            }
+            let text: String =
+                dom::find::<HtmlTextAreaElement>(&self.form, "textarea").map(|area| area.value()).unwrap_or_default();
+            if let Some(why) = self.refused(&text) {
+                self.state.set(State::Failed(why));
+                return;
+            }
+            let (Ok(data), Some(api)) = (FormData::new(), self.form.get_attribute("data-api")) else { return };
+            if let Some(title) = dom::find::<HtmlInputElement>(&self.form, "input[name=title]") {
+                let _ = data.append_with_str("title", &title.value());
+            }
+            if !text.trim().is_empty() {
+                let _ = data.append_with_str("text", &text);
+            }
+            for file in self.files.borrow().iter() {
+                let _ = data.append_with_blob_and_filename("files", file, &file.name());
+            }
+            let state = self.state;
+            let asked = dom::request("POST", &api, move |answer| finish(&answer, state));
+            let Some(request) = asked else { return };
+            state.set(State::Sending { sent: 0.0, total: 1.0 });
+            if let Ok(upload) = request.upload() {
+                dom::on::<ProgressEvent>(&upload, "progress", move |event| {
+                    state.set(State::Sending { sent: event.loaded(), total: event.total() });
+                });
+                dom::on::<Event>(&upload, "load", move |_| state.set(State::Reading));
+            }
+            let _ = request.send_with_opt_form_data(Some(&data));
+        }
+    }
+
+    fn finish(answer: &dom::Answer, state: RwSignal<State>) {
+        let json = answer.json();
+        let Some(url) = dom::text(&json, "url").filter(|_| answer.ok()) else {
+            state.set(State::Failed(answer.problem()));
+            return;
+        };
+        let files: Vec<TakenFile> = dom::items(&dom::member(&json, "artifacts")).iter().map(taken).collect();
+        let clean = files.iter().all(|file| file.warnings.is_empty());
+        state.set(State::Done { files, url: url.clone() });
+        if clean {
+            let location = window().location();
+            // An added file leads to the same address: only a fresh load shows the new diagnosis.
+            let same = location.pathname().is_ok_and(|path| url == path || url.ends_with(&path) && path != "/");
+            let _ = if same { location.reload() } else { location.set_href(&url) };
+        }
+    }
+
+    fn taken(file: &JsValue) -> TakenFile {
+        let numbers = |key| -> Vec<u32> {
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            dom::items(&dom::member(file, key)).iter().filter_map(JsValue::as_f64).map(|n| n as u32).collect()
+        };
+        let parts = [words::numbered("rank", &numbers("ranks")), words::numbered("GPU", &numbers("devices"))];
+        TakenFile {
+            name: dom::text(file, "name").unwrap_or_default(),
+            kind: kind(&dom::text(file, "kind").unwrap_or_default()),
+            speaks_of: parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", "),
+            warnings: dom::items(&dom::member(file, "warnings")).iter().filter_map(JsValue::as_string).collect(),
+        }
+    }
+
+    /// The words for a kind's slug.
+    fn kind(slug: &str) -> &'static str {
+        match slug {
+            "nvidia_smi" => ArtifactKind::NvidiaSmi,
+            "step_log" => ArtifactKind::StepLog,
+            "oom_message" => ArtifactKind::OomMessage,
+            "torch_snapshot" => ArtifactKind::TorchSnapshot,
+            "python_script" => ArtifactKind::PythonScript,
+            "archive" => ArtifactKind::Archive,
+            "unreadable" => ArtifactKind::Unreadable,
+            _ => ArtifactKind::Text,
+        }
+        .title()
+    }
+
+    fn size(bytes: f64) -> String {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        Bytes(bytes as u64).to_string()
+    }
+}

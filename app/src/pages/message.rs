@@ -1,0 +1,73 @@
+//! Pages that say why there is nothing to show, and what to do.
+
+use super::set_status;
+use crate::backend::BackendError;
+use crate::document::TopBar;
+use leptos::prelude::*;
+use leptos_meta::{Meta, Title};
+
+/// What the visitor was looking for; decides the words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sought {
+    /// An address of no page.
+    Page,
+    /// A run's report.
+    Run,
+    /// A report behind a share.
+    Share,
+    /// The list of runs.
+    Runs,
+}
+
+/// No page at this address.
+#[component]
+pub fn NotFoundPage() -> impl IntoView {
+    message(&BackendError::NotFound, Sought::Page)
+}
+
+/// The page for an error, with its status.
+pub fn message(error: &BackendError, sought: Sought) -> AnyView {
+    let (status, title, text) = words(error, sought);
+    set_status(status);
+    let shared = sought == Sought::Share;
+    view! {
+        <Title text=format!("{title} - Rankscope")/>
+        <Meta name="robots" content="noindex"/>
+        <TopBar runs=!shared/>
+        <main id="main" class="message">
+            <p class="code">{status}</p>
+            <h1>{title}</h1>
+            <p>{text}</p>
+            {(!shared).then(|| view! { <p><a class="button" href="/">"To the runs"</a></p> })}
+        </main>
+    }
+    .into_any()
+}
+
+fn words(error: &BackendError, sought: Sought) -> (u16, &'static str, &'static str) {
+    match (error, sought) {
+        (BackendError::NotFound, Sought::Run) => (
+            404,
+            "No such run",
+            "It was deleted, or the address is not complete. The list of runs shows what is there.",
+        ),
+        (BackendError::NotFound, Sought::Share) => (
+            404,
+            "No report behind this link",
+            "The link is not complete or was never made. Ask the person who sent it to copy it again.",
+        ),
+        (BackendError::NotFound, _) => {
+            (404, "No page at this address", "Check the address, or start from the list of runs.")
+        }
+        (BackendError::Gone, _) => (
+            410,
+            "This link has ended",
+            "It was revoked or has expired. The report itself may still exist: ask the person who sent the link for a new one.",
+        ),
+        (BackendError::Unavailable, _) => (
+            503,
+            "The store does not answer",
+            "Nothing is lost. Try again in a moment; if it stays like this, the server's log says why.",
+        ),
+    }
+}

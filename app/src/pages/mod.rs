@@ -1,0 +1,35 @@
+//! Pages: each reads what it shows through the [`crate::Backend`] and hands it to a view.
+
+mod home;
+mod message;
+mod run;
+mod shared;
+
+pub use home::HomePage;
+pub use message::NotFoundPage;
+pub use run::RunPage;
+pub use shared::SharedPage;
+
+use crate::backend::{Backend, BackendError, RequestFacts, SiteFacts};
+use leptos::prelude::*;
+use std::sync::Arc;
+
+/// The backend of this request. Absent only while the server asks which routes exist.
+fn backend() -> Result<Arc<dyn Backend>, BackendError> {
+    use_context::<Arc<dyn Backend>>().ok_or(BackendError::Unavailable)
+}
+
+fn site() -> SiteFacts {
+    use_context::<SiteFacts>().unwrap_or(SiteFacts { max_file_bytes: 0, max_request_bytes: 0, has_bundle: false })
+}
+
+/// Scheme and authority of this request; empty while the server asks which routes exist.
+fn base_url() -> String {
+    use_context::<RequestFacts>().map(|facts| facts.base_url).unwrap_or_default()
+}
+
+fn set_status(status: u16) {
+    if let Some(facts) = use_context::<RequestFacts>() {
+        (facts.set_status)(status);
+    }
+}

@@ -1,0 +1,119 @@
+//! Causes with what speaks for and against them. The first stands large, the others one line each.
+
+use super::code::remedy;
+use super::places::Places;
+use crate::words;
+use leptos::prelude::*;
+use rankscope_model::{Cause, CauseLabel, Diagnosis, EvidenceRef, Verdict};
+
+/// Every cause, best first.
+pub fn causes(diagnosis: &Diagnosis, places: &Places<'_>) -> AnyView {
+    let Some((first, others)) = diagnosis.causes.split_first() else {
+        return nothing(diagnosis.verdict);
+    };
+    let others = (!others.is_empty()).then(|| {
+        let lines = others.iter().map(|cause| other(cause, places)).collect_view();
+        view! { <div class="others"><h3>"Considered, less likely"</h3>{lines}</div> }
+    });
+    let settled = !matches!(first.label, CauseLabel::Unresolved | CauseLabel::Benign);
+    view! {
+        <section class="card cause" class:accusing=settled aria-label="Cause">
+            <div class="cause-head">
+                <h2>{first.label.title()}</h2>
+                {settled.then(|| confidence(first.confidence))}
+            </div>
+            {who(first, settled)}
+            {body(first, places)}
+            {others}
+        </section>
+    }
+    .into_any()
+}
+
+fn confidence(value: f64) -> impl IntoView {
+    view! { <span class="conf">{format!("{}, {value:.2}", words::confidence(value))}</span> }
+}
+
+fn who(cause: &Cause, settled: bool) -> AnyView {
+    let ranks = words::numbered("rank", &cause.ranks);
+    let label = settled.then(|| view! { <code>{cause.label.slug()}</code> });
+    if ranks.is_empty() && !settled {
+        return ().into_any();
+    }
+    let concerns = (!ranks.is_empty()).then(|| view! { <span>{format!("concerns {ranks}")}</span> });
+    view! { <p class="who">{label}{concerns}</p> }.into_any()
+}
+
+fn other(cause: &Cause, places: &Places<'_>) -> impl IntoView {
+    view! {
+        <details class="other">
+            <summary>
+                <span>{cause.label.title()}</span>
+                <span class="num">{format!("{}, {:.2}", words::confidence(cause.confidence), cause.confidence)}</span>
+            </summary>
+            {body(cause, places)}
+        </details>
+    }
+}
+
+fn body(cause: &Cause, places: &Places<'_>) -> AnyView {
+    let why = reasons(cause, "why", &cause.why, places);
+    let against = reasons(cause, "against", &cause.against, places);
+    let loose: Vec<&EvidenceRef> =
+        cause.evidence.iter().filter(|reference| !names_a_reason(reference, cause)).collect();
+    let loose = (!loose.is_empty()).then(|| view! { <p class="also">"See also"{places.links(loose)}</p> });
+    let any = !(cause.why.is_empty() && cause.against.is_empty());
+    view! {
+        {any.then(|| view! { <ul class="why">{why}{against}</ul> })}
+        {loose}
+        {(!cause.remedy.trim().is_empty()).then(|| remedy(&cause.remedy))}
+    }
+    .into_any()
+}
+
+/// `why.0` supports the first reason for.
+fn names_a_reason(reference: &EvidenceRef, cause: &Cause) -> bool {
+    let Some((side, n)) = reference.reason.as_deref().and_then(|reason| reason.split_once('.')) else { return false };
+    let count = match side {
+        "why" => cause.why.len(),
+        "against" => cause.against.len(),
+        _ => 0,
+    };
+    n.parse::<usize>().is_ok_and(|n| n < count)
+}
+
+fn reasons(cause: &Cause, side: &'static str, texts: &[String], places: &Places<'_>) -> AnyView {
+    let against = side == "against";
+    texts
+        .iter()
+        .enumerate()
+        .map(|(n, text)| {
+            let key = format!("{side}.{n}");
+            let references =
+                cause.evidence.iter().filter(|reference| reference.reason.as_deref() == Some(key.as_str()));
+            view! {
+                <li class:no=against>
+                    <span class="visually-hidden">{if against { "Against: " } else { "For: " }}</span>
+                    {words::shown_line(text)}
+                    {places.links(references)}
+                </li>
+            }
+        })
+        .collect_view()
+        .into_any()
+}
+
+fn nothing(verdict: Verdict) -> AnyView {
+    let text = match verdict {
+        Verdict::Imbalance => {
+            "The difference is real, but nothing in these files says where it comes from. The next step below would."
+        }
+        Verdict::UniformPressure => {
+            "No rank stands out: the model or the batch is too big for these cards. Evening the ranks out will not help."
+        }
+        Verdict::Balanced => "No rank stands out and no card is near its capacity.",
+        Verdict::Inconclusive => "These files do not compare at least two ranks or GPUs in one quantity.",
+    };
+    view! { <section class="card cause" aria-label="Cause"><div class="cause-head"><h2>"No cause named"</h2></div><p>{text}</p></section> }
+        .into_any()
+}

@@ -1,0 +1,245 @@
+//! The charts of a report. Each is drawn twice, for a wide page and for a phone; the style sheet shows the fitting one.
+
+use super::Access;
+use super::places::Places;
+use crate::islands::TimelineLens;
+use crate::words;
+use leptos::prelude::*;
+use rankscope_charts::{ChartError, Pattern, Theme, part_pattern, part_token, svg};
+use rankscope_model::{Composition, PartKind, Peaks, Quantity, Report, SeriesAxis, Timeline};
+
+/// Width of the drawing on a wide page, in CSS pixels.
+const WIDE: u32 = 760;
+/// Width of the drawing on a phone.
+const NARROW: u32 = 344;
+
+/// Timeline, peaks and composition, as far as the evidence has them.
+pub fn charts(report: &Report, access: &Access, places: &Places<'_>) -> AnyView {
+    let figures = &report.figures;
+    let root = access.data_root(report);
+    view! {
+        {figures.timeline.as_ref().map(|timeline| timeline_card(timeline, root))}
+        {figures.peaks.as_ref().map(peaks_card)}
+        {(!figures.composition.is_empty()).then(|| composition_card(&figures.composition, places))}
+    }
+    .into_any()
+}
+
+/// The same drawing for both widths.
+fn both(draw: impl Fn(u32) -> Result<String, ChartError>) -> AnyView {
+    match (draw(WIDE), draw(NARROW)) {
+        (Ok(wide), Ok(narrow)) => view! {
+            <div class="drawing wide" inner_html=wide></div>
+            <div class="drawing narrow" inner_html=narrow></div>
+        }
+        .into_any(),
+        // The exact values stand below all the same.
+        _ => view! { <p class="dim">"Too little to draw."</p> }.into_any(),
+    }
+}
+
+fn unit(quantity: Quantity) -> &'static str {
+    match quantity {
+        Quantity::BatchTokens => "tokens",
+        Quantity::BatchSamples => "samples",
+        _ => "GiB",
+    }
+}
+
+fn timeline_card(timeline: &Timeline, root: Option<String>) -> AnyView {
+    let over = match timeline.axis {
+        SeriesAxis::Step => "by step",
+        SeriesAxis::UnixMicros => "over time",
+        SeriesAxis::Index => "in the order of the events",
+    };
+    let axis = match timeline.axis {
+        SeriesAxis::Step => "step",
+        SeriesAxis::UnixMicros => "time",
+        SeriesAxis::Index => "event",
+    };
+    let drawing = both(|width| svg::timeline(timeline, width, Theme::Page));
+    let accused: Vec<String> =
+        timeline.lines.iter().filter(|line| line.accused).map(|line| line.subject.to_string()).collect();
+    let (unit, accused) = (unit(timeline.quantity), accused.join("|"));
+    let chart = match root {
+        // The island reads where to ask from this element; see `islands::timeline`.
+        Some(root) => view! {
+            <TimelineLens>
+                <div
+                    class="figure"
+                    data-root=root
+                    data-axis=axis
+                    data-unit=unit
+                    data-accused=accused
+                >
+                    {drawing}
+                </div>
+            </TimelineLens>
+        }
+        .into_any(),
+        None => view! { <div class="figure">{drawing}</div> }.into_any(),
+    };
+    view! {
+        <section class="card" id="timeline" aria-labelledby="timeline-title">
+            <h2 id="timeline-title">
+                {per(timeline.lines.iter().all(|line| line.subject.rank().is_some()), "Memory per")}
+                <span>{format!("{}, {unit} {over}", timeline.quantity.title())}</span>
+            </h2>
+            {chart}
+            {timeline_table(timeline)}
+        </section>
+    }
+    .into_any()
+}
+
+fn per(ranks: bool, start: &str) -> String {
+    format!("{start} {}", if ranks { "rank" } else { "GPU" })
+}
+
+fn timeline_table(timeline: &Timeline) -> AnyView {
+    let rows = timeline
+        .lines
+        .iter()
+        .map(|line| {
+            let (first, peak, last) = (line.y.first(), line.y.iter().max(), line.y.last());
+            let cell = |n: Option<&u64>| n.map(|n| words::value(timeline.quantity, *n)).unwrap_or_default();
+            view! {
+                <tr class:hot=line.accused>
+                    <th scope="row">{line.subject.to_string()}{line.accused.then_some(mark())}</th>
+                    <td>{cell(first)}</td>
+                    <td>{cell(peak)}</td>
+                    <td>{cell(last)}</td>
+                    <td>{words::grouped(line.y.len() as u64)}</td>
+                </tr>
+            }
+        })
+        .collect_view();
+    table(
+        "First, highest and last values",
+        view! { <th scope="col">"subject"</th><th scope="col">"first"</th><th scope="col">"highest"</th><th scope="col">"last"</th><th scope="col">"points"</th> }.into_any(),
+        rows.into_any(),
+    )
+}
+
+fn peaks_card(peaks: &Peaks) -> AnyView {
+    let ranks = peaks.bars.iter().all(|bar| bar.subject.rank().is_some());
+    let rows = peaks
+        .bars
+        .iter()
+        .map(|bar| {
+            let median = peaks.median.0;
+            let over = if bar.peak.0 >= median {
+                format!("+{}", words::value(peaks.quantity, bar.peak.0 - median))
+            } else {
+                format!("\u{2212}{}", words::value(peaks.quantity, median - bar.peak.0))
+            };
+            view! {
+                <tr class:hot=bar.accused>
+                    <th scope="row">{bar.subject.to_string()}{bar.accused.then_some(mark())}</th>
+                    <td>{words::value(peaks.quantity, bar.peak.0)}</td>
+                    <td>{over}</td>
+                    <td>{words::grouped(bar.peak.0)}</td>
+                </tr>
+            }
+        })
+        .collect_view();
+    view! {
+        <section class="card" id="peaks" aria-labelledby="peaks-title">
+            <h2 id="peaks-title">
+                {per(ranks, "Peak per")}
+                <span>{format!("{}, {}; the line is the median", peaks.quantity.title(), unit(peaks.quantity))}</span>
+            </h2>
+            <div class="figure">{both(|width| svg::peaks(peaks, width, Theme::Page))}</div>
+            {table(
+                "Exact values",
+                view! { <th scope="col">"subject"</th><th scope="col">"peak"</th><th scope="col">"from the median"</th><th scope="col">"exact"</th> }.into_any(),
+                rows.into_any(),
+            )}
+        </section>
+    }
+    .into_any()
+}
+
+/// Parts in the order of the key, as far as any device has them.
+fn kinds(composition: &[Composition]) -> Vec<PartKind> {
+    let mut kinds: Vec<PartKind> =
+        composition.iter().flat_map(|device| device.parts.iter().map(|part| part.kind)).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    kinds
+}
+
+/// Classes of the key's swatch: colour and pattern are the drawing's own.
+fn swatch(kind: PartKind) -> String {
+    let pattern = match part_pattern(kind) {
+        Pattern::Plain => "plain",
+        Pattern::Rising => "rising",
+        Pattern::Falling => "falling",
+        Pattern::Outlined => "outlined",
+    };
+    format!("swatch {} {pattern}", part_token(kind).trim_start_matches('-'))
+}
+
+fn composition_card(composition: &[Composition], places: &Places<'_>) -> AnyView {
+    let kinds = kinds(composition);
+    let key = kinds.iter().map(|&kind| view! { <li><i class=swatch(kind)></i>{kind.title()}</li> }).collect_view();
+    let free = composition
+        .iter()
+        .any(|device| device.capacity.is_some())
+        .then(|| view! { <li><i class="swatch free"></i>"free"</li> });
+    let heads = kinds.iter().map(|kind| view! { <th scope="col">{kind.title()}</th> }).collect_view();
+    let rows = composition
+        .iter()
+        .map(|device| {
+            let cells = kinds
+                .iter()
+                .map(|&kind| {
+                    let part = device.parts.iter().find(|part| part.kind == kind);
+                    view! { <td>{part.map(|part| part.bytes.to_string())}</td> }
+                })
+                .collect_view();
+            view! {
+                <tr class:hot=device.accused>
+                    <th scope="row">{device.subject.to_string()}{device.accused.then_some(mark())}</th>
+                    {cells}
+                    <td>{device.used().to_string()}</td>
+                    <td>{device.capacity.map(|capacity| capacity.to_string())}</td>
+                </tr>
+            }
+        })
+        .collect_view();
+    let mut sources: Vec<&str> = composition.iter().map(|device| device.source.as_str()).collect();
+    sources.retain(|source| !source.is_empty());
+    sources.dedup();
+    let sources = sources.into_iter().map(|source| view! { " " {places.source(source)} }).collect_view();
+    view! {
+        <section class="card" id="composition" aria-labelledby="composition-title">
+            <h2 id="composition-title">"What fills each card" <span>"read from" {sources}</span></h2>
+            <div class="figure">{both(|width| svg::composition(composition, width, Theme::Page))}</div>
+            <ul class="key">{key}{free}</ul>
+            {table(
+                "Exact values",
+                view! { <th scope="col">"subject"</th>{heads}<th scope="col">"used"</th><th scope="col">"capacity"</th> }.into_any(),
+                rows.into_any(),
+            )}
+        </section>
+    }
+    .into_any()
+}
+
+/// The word beside the accusing colour.
+fn mark() -> &'static str {
+    " \u{25c6} stands out"
+}
+
+fn table(title: &'static str, head: AnyView, rows: AnyView) -> AnyView {
+    view! {
+        <details class="exact">
+            <summary>{title}</summary>
+            <div class="scroll" tabindex="0" role="region" aria-label=title>
+                <table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>
+            </div>
+        </details>
+    }
+    .into_any()
+}

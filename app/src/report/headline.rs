@@ -1,0 +1,104 @@
+//! The answer as the headline, and the figures behind it.
+
+use super::code::copy_button;
+use crate::icons;
+use crate::words;
+use leptos::prelude::*;
+use rankscope_model::{Bytes, Diagnosis, Imbalance, Report};
+use std::collections::BTreeSet;
+
+/// Run, verdict, summary and facts.
+pub fn headline(report: &Report) -> AnyView {
+    let diagnosis = &report.diagnosis;
+    let summary = words::shown_line(&diagnosis.summary);
+    let (first, rest) = words::first_sentence(&summary);
+    let (first, rest) = (first.to_owned(), rest.to_owned());
+    view! {
+        <header class="headline">
+            <p class="run">
+                <strong><bdi>{words::shown_line(&report.run.title)}</bdi></strong>
+                <span>{size(diagnosis)}</span>
+                <time datetime=words::time_iso(report.run.created_at)>{words::time(report.run.created_at)}</time>
+            </p>
+            <p class="verdict-word">{icons::verdict(diagnosis.verdict)}{diagnosis.verdict.title()}</p>
+            <h1>{first}</h1>
+            {(!rest.is_empty()).then(|| view! { <p class="lede">{rest}</p> })}
+            {copy_button(summary.clone(), "Copy this sentence")}
+            {diagnosis.imbalance.as_ref().map(facts)}
+        </header>
+    }
+    .into_any()
+}
+
+/// `8 ranks, 8 GPUs, 3 files`: what the run was seen to consist of.
+fn size(diagnosis: &Diagnosis) -> String {
+    let ranks: BTreeSet<u32> = diagnosis.artifacts.iter().flat_map(|file| file.ranks.iter().copied()).collect();
+    let devices: BTreeSet<u32> = diagnosis.artifacts.iter().flat_map(|file| file.devices.iter().copied()).collect();
+    let mut parts = Vec::new();
+    if !ranks.is_empty() {
+        parts.push(words::count(ranks.len(), "rank"));
+    }
+    if !devices.is_empty() {
+        parts.push(words::count(devices.len(), "GPU"));
+    }
+    parts.push(words::count(diagnosis.artifacts.len(), "file"));
+    parts.join(", ")
+}
+
+fn facts(imbalance: &Imbalance) -> AnyView {
+    let quantity = imbalance.quantity;
+    let figure = |bytes: Bytes| words::value(quantity, bytes.0);
+    let accused = !imbalance.heaviest.is_empty();
+    let who = match imbalance.heaviest.first() {
+        Some(first) => first.to_string(),
+        None => "highest".to_owned(),
+    };
+    let others = match imbalance.heaviest.len() {
+        0 | 1 => None,
+        n => Some(format!("and {}", words::count(n - 1, "other"))),
+    };
+    let of_capacity = imbalance.capacity_bytes.map(|capacity| format!("of {}", figure(capacity)));
+    let gap = imbalance.max_bytes.saturating_sub(imbalance.median_bytes);
+    let explained = imbalance.explained_bytes.map(|explained| {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let share =
+            if gap.0 == 0 { 0 } else { (explained.0 as f64 / gap.0 as f64 * 100.0).round().clamp(0.0, 100.0) as u32 };
+        view! {
+            <div>
+                <dt>"gap explained"</dt>
+                <dd>{format!("{share} %")}</dd>
+                <dd class="more">{format!("{} of {}", figure(explained), figure(gap))}</dd>
+            </div>
+        }
+    });
+    let opens = imbalance.opens_at.as_ref().map(|at| {
+        view! {
+            <div class="wordy">
+                <dt>"gap opens"</dt>
+                <dd>{words::shown_line(&at.text)}</dd>
+            </div>
+        }
+    });
+    view! {
+        <dl class="facts">
+            <div class:hot=accused>
+                <dt>{format!("{who} peaks at")}</dt>
+                <dd>{figure(imbalance.max_bytes)}</dd>
+                <dd class="more">{[of_capacity, others].into_iter().flatten().collect::<Vec<_>>().join(" ")}</dd>
+            </div>
+            <div>
+                <dt>{format!("median of {}", imbalance.compared)}</dt>
+                <dd>{figure(imbalance.median_bytes)}</dd>
+                <dd class="more">{quantity.title()}</dd>
+            </div>
+            <div>
+                <dt>"above the mean"</dt>
+                <dd>{words::percent(imbalance.ratio)}</dd>
+                <dd class="more">{format!("mean {}", figure(imbalance.mean_bytes))}</dd>
+            </div>
+            {explained}
+            {opens}
+        </dl>
+    }
+    .into_any()
+}

@@ -1,0 +1,97 @@
+//! The report as a page: one view over a [`Report`], for its owner, behind a share and as an exported file.
+//! Knows what a report holds, not where it is kept.
+
+mod causes;
+mod charts;
+mod checklist;
+mod code;
+mod export;
+mod files;
+mod headline;
+mod next;
+mod places;
+mod share;
+
+pub use code::code_block;
+pub use export::standalone_report_html;
+
+use leptos::prelude::*;
+use places::Places;
+use rankscope_model::{Report, ShareInfo};
+
+/// Who looks at the report; decides what can be done beside reading.
+pub enum Access {
+    /// Its owner: everything.
+    Owner(Owned),
+    /// A visitor with a share's token: reading and zooming.
+    Shared {
+        /// The token in the page's address.
+        token: String,
+    },
+    /// A file on its own: reading.
+    Export,
+}
+
+/// What the owner's page needs beside the report.
+pub struct Owned {
+    /// The run's shares, newest first.
+    pub shares: Vec<ShareInfo>,
+    /// Id and token of the share made just now.
+    pub new_share: Option<(String, String)>,
+    /// For the whole address of a share.
+    pub base_url: String,
+    /// Stated beside the place to drop more evidence.
+    pub max_file_bytes: u64,
+    /// Stated beside the place to drop more evidence.
+    pub max_request_bytes: u64,
+}
+
+impl Access {
+    /// Start of the addresses from which a zoomed chart and its values are read; `None` for a file on its own.
+    fn data_root(&self, report: &Report) -> Option<String> {
+        match self {
+            Self::Owner(_) => Some(format!("/api/v1/runs/{}", report.run.id)),
+            Self::Shared { token } => Some(format!("/r/{token}")),
+            Self::Export => None,
+        }
+    }
+}
+
+/// The whole report, from headline to files.
+pub fn report_view(report: &Report, access: &Access) -> AnyView {
+    let places = Places::of(&report.diagnosis);
+    let owned = match access {
+        Access::Owner(owned) => Some(owned),
+        Access::Shared { .. } | Access::Export => None,
+    };
+    view! {
+        <main id="main" class="report">
+            {headline::headline(report)}
+            <div class="cols">
+                <div class="main">
+                    {causes::causes(&report.diagnosis, &places)}
+                    {charts::charts(report, access, &places)}
+                    {files::files(report, owned.is_some(), &places)}
+                </div>
+                <div class="side">
+                    {next::next(report, owned)}
+                    {checklist::checklist(&report.diagnosis, &places)}
+                    {owned.map(|owned| share::share(report, owned))}
+                    {owned.is_some().then(|| share::exports(&report.run.id))}
+                </div>
+            </div>
+            {footer(report)}
+        </main>
+    }
+    .into_any()
+}
+
+fn footer(report: &Report) -> AnyView {
+    let when = crate::words::time(report.diagnosed_at);
+    view! {
+        <footer class="made">
+            {format!("Diagnosis {} of this run, made {when}. Sizes in binary units: 1 GiB = 1024 MiB.", report.version)}
+        </footer>
+    }
+    .into_any()
+}

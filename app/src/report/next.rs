@@ -1,0 +1,35 @@
+//! The one next step: what it would show, the command, and the place for its output.
+
+use super::Owned;
+use super::code::code_block;
+use crate::evidence_form::{EvidenceForm, evidence_form};
+use crate::words;
+use leptos::prelude::*;
+use rankscope_model::Report;
+
+/// The next step; for the owner with the form that takes its output.
+pub fn next(report: &Report, owned: Option<&Owned>) -> AnyView {
+    if report.next.is_none() && owned.is_none() {
+        return ().into_any();
+    }
+    let step = report.next.as_ref().map(|(item, collect)| {
+        view! {
+            <p>{words::shown(&collect.what)}</p>
+            {code_block(&collect.command)}
+            <p class="dim">"Decides: "<a href=format!("#item-{}", item.slug())>{item.short_title()}</a></p>
+        }
+    });
+    let title = if step.is_some() { "Next, most telling" } else { "Add evidence" };
+    let form = owned.map(|owned| {
+        evidence_form(EvidenceForm {
+            action: format!("/runs/{}/files", report.run.id),
+            api: format!("/api/v1/runs/{}/files", report.run.id),
+            id: "more",
+            new_run: false,
+            max_file_bytes: owned.max_file_bytes,
+            max_request_bytes: owned.max_request_bytes,
+        })
+    });
+    view! { <section class="next" id="next" aria-labelledby="next-title"><h2 id="next-title">{title}</h2>{step}{form}</section> }
+        .into_any()
+}

@@ -1,0 +1,144 @@
+//! Where evidence references lead: each quoted place of each file has an anchor in the section of files.
+
+use crate::words;
+use leptos::prelude::*;
+use rankscope_model::{ArtifactInfo, Diagnosis, EvidenceRef, UnixMicros};
+use std::collections::BTreeMap;
+
+/// The quoted places of a diagnosis, by file.
+pub struct Places<'a> {
+    files: &'a [ArtifactInfo],
+    quotes: BTreeMap<(usize, Place), &'a str>,
+}
+
+/// A place in the order in which a file is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Lines(u64, u64),
+    Offset(u64),
+    Step(u64),
+    Time(i64),
+}
+
+impl Place {
+    fn of(reference: &EvidenceRef) -> Option<Self> {
+        match (reference.line, reference.offset, reference.step, reference.time) {
+            (Some(line), ..) => Some(Self::Lines(line, reference.line_end.unwrap_or(line).max(line))),
+            (_, Some(offset), ..) => Some(Self::Offset(offset)),
+            (_, _, Some(step), _) => Some(Self::Step(step)),
+            (_, _, _, Some(time)) => Some(Self::Time(time)),
+            _ => None,
+        }
+    }
+
+    fn anchor(self, file: usize) -> String {
+        match self {
+            Self::Lines(from, to) if from == to => format!("f{file}-L{from}"),
+            Self::Lines(from, to) => format!("f{file}-L{from}-{to}"),
+            Self::Offset(offset) => format!("f{file}-o{offset}"),
+            Self::Step(step) => format!("f{file}-s{step}"),
+            Self::Time(time) => format!("f{file}-t{time}"),
+        }
+    }
+
+    fn words(self) -> String {
+        match self {
+            Self::Lines(from, to) if from == to => from.to_string(),
+            Self::Lines(from, to) => format!("{from}-{to}"),
+            Self::Offset(offset) => format!("@{offset}"),
+            Self::Step(step) => format!("step {step}"),
+            Self::Time(time) => words::clock(UnixMicros(time)),
+        }
+    }
+}
+
+/// A quoted place as the section of files shows it.
+pub struct Quote<'a> {
+    /// Anchor, unique in the page.
+    pub id: String,
+    /// `41-47`, `@4096`, `step 12`.
+    pub place: String,
+    /// The text there; empty for binary formats.
+    pub text: &'a str,
+}
+
+impl<'a> Places<'a> {
+    /// Collects every place that a cause or a finding refers to.
+    pub fn of(diagnosis: &'a Diagnosis) -> Self {
+        let mut places = Self { files: &diagnosis.artifacts, quotes: BTreeMap::new() };
+        let from_causes = diagnosis.causes.iter().flat_map(|cause| &cause.evidence);
+        let from_findings = diagnosis.findings.iter().flat_map(|finding| &finding.evidence);
+        for reference in from_causes.chain(from_findings) {
+            if let (Some(file), Some(place)) = (places.file(&reference.artifact), Place::of(reference)) {
+                let quote = places.quotes.entry((file, place)).or_insert("");
+                if quote.is_empty() {
+                    *quote = &reference.quote;
+                }
+            }
+        }
+        places
+    }
+
+    fn file(&self, name: &str) -> Option<usize> {
+        self.files.iter().position(|file| file.name == name)
+    }
+
+    /// The quotes of one file, in the order of the file.
+    pub fn quotes(&self, file: usize) -> Vec<Quote<'a>> {
+        let of_file = self.quotes.iter().filter(|((of, _), _)| *of == file);
+        of_file.map(|(&(_, place), &text)| Quote { id: place.anchor(file), place: place.words(), text }).collect()
+    }
+
+    /// A short reference that opens its place, or plain text where the file is not listed.
+    pub fn link(&self, reference: &EvidenceRef) -> AnyView {
+        let mut text = reference.to_string();
+        let bare = matches!(Place::of(reference), Some(Place::Time(_)));
+        if let (true, Some(time)) = (bare, reference.time) {
+            text = format!("{text} {}", words::clock(UnixMicros(time)));
+        }
+        let text = words::shown_line(&text);
+        let title = words::shown(&reference.quote);
+        match self.file(&reference.artifact) {
+            Some(file) => {
+                let anchor = Place::of(reference).map_or_else(|| file_anchor(file), |place| place.anchor(file));
+                view! { <a class="ev" href=format!("#{anchor}") title=title><bdi>{text}</bdi></a> }.into_any()
+            }
+            None => view! { <span class="ev" title=title><bdi>{text}</bdi></span> }.into_any(),
+        }
+    }
+
+    /// Several references, each once.
+    pub fn links<'r>(&self, references: impl IntoIterator<Item = &'r EvidenceRef>) -> AnyView {
+        let mut seen: Vec<String> = Vec::new();
+        let mut views: Vec<AnyView> = Vec::new();
+        for reference in references {
+            let text = reference.to_string();
+            if !seen.contains(&text) {
+                seen.push(text);
+                views.push(view! { " " {self.link(reference)} }.into_any());
+            }
+        }
+        views.into_any()
+    }
+
+    /// A source in words (`smi.txt:9-45`) as a link to its file, where that is listed.
+    pub fn source(&self, source: &str) -> AnyView {
+        let file = self.files.iter().position(|file| {
+            source
+                .strip_prefix(file.name.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '@', ' ']))
+        });
+        let text = words::shown_line(source);
+        match file {
+            Some(file) => {
+                view! { <a class="ev" href=format!("#{}", file_anchor(file))><bdi>{text}</bdi></a> }.into_any()
+            }
+            None => view! { <span class="ev"><bdi>{text}</bdi></span> }.into_any(),
+        }
+    }
+}
+
+/// Anchor of a file's line.
+pub fn file_anchor(file: usize) -> String {
+    format!("file-{file}")
+}

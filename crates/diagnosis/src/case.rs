@@ -1,0 +1,122 @@
+//! The evidence prepared for the rules, once per diagnosis: tables sorted out, steps aligned, the comparison chosen.
+
+use crate::imbalance::{self, Comparison, Spread};
+use crate::input::InputView;
+use crate::policy::Policy;
+use crate::steps::StepView;
+use crate::tables::TableView;
+use rankscope_model::{Evidence, EvidenceRef, Provenance, StepRecord, Subject};
+
+/// What every rule gets to see.
+pub(crate) struct Case<'a> {
+    /// As read.
+    pub evidence: &'a Evidence,
+    /// Thresholds.
+    pub policy: &'a Policy,
+    /// Device tables, in the order of the evidence.
+    pub tables: Vec<TableView<'a>>,
+    /// Tables of the same cards (positions in `tables`), in time order where times are known.
+    pub table_series: Vec<Vec<usize>>,
+    /// Step records, aligned.
+    pub steps: StepView<'a>,
+    /// Batch shapes over ranks.
+    pub input: InputView,
+    /// The reported comparison with its figures.
+    pub main: Option<(Comparison, Spread)>,
+    /// Every comparison, for rules that look at a certain quantity.
+    pub comparisons: Vec<Comparison>,
+}
+
+impl<'a> Case<'a> {
+    /// Prepares the evidence.
+    pub fn new(evidence: &'a Evidence, policy: &'a Policy) -> Self {
+        let tables: Vec<TableView> = evidence.device_tables.iter().map(TableView::new).collect();
+        let steps = StepView::new(&evidence.steps);
+        let mut case = Self {
+            evidence,
+            policy,
+            table_series: series(&tables),
+            tables,
+            input: InputView::new(&steps, policy),
+            steps,
+            main: None,
+            comparisons: Vec::new(),
+        };
+        case.comparisons = imbalance::comparisons(&case);
+        case.main = imbalance::choose(&case, &case.comparisons);
+        case
+    }
+
+    /// The table of a series that shows most: most visits, then most memory, then the latest.
+    pub fn focus_of(&self, series: &[usize]) -> Option<(usize, &TableView<'a>)> {
+        series.iter().filter_map(|index| Some((*index, self.tables.get(*index)?))).max_by_key(|(index, view)| {
+            let visits: usize = view.processes.values().map(|p| p.visits(self.policy).len()).sum();
+            (visits, view.max_used(), *index)
+        })
+    }
+
+    /// The table that process rules look at: of the series with the most cards, the one that shows most.
+    pub fn focus(&self) -> Option<(usize, &TableView<'a>)> {
+        self.table_series
+            .iter()
+            .filter_map(|series| self.focus_of(series))
+            .max_by_key(|(index, view)| (view.lists_processes(), view.gpus.len(), view.max_used(), *index))
+    }
+
+    /// The series that `table` belongs to.
+    pub fn series_of(&self, table: usize) -> &[usize] {
+        self.table_series.iter().find(|series| series.contains(&table)).map_or(&[], Vec::as_slice)
+    }
+
+    /// A message says that device memory ran out.
+    pub fn ran_out_of_memory(&self) -> bool {
+        self.evidence.ooms.iter().any(|oom| !oom.host_memory)
+            || self.evidence.snapshots.iter().flat_map(|s| &s.devices).any(|d| !d.ooms.is_empty())
+    }
+
+    /// The gap of one card, if that card stands out among cards.
+    pub fn gap_on(&self, subject: Subject) -> Option<u64> {
+        let of = |(comparison, spread): &(Comparison, Spread)| {
+            let value = comparison.value(subject)?;
+            (spread.heaviest.contains(&subject) && !spread.is_low_outlier).then(|| value.saturating_sub(spread.median))
+        };
+        if let Some(gap) = self.main.as_ref().and_then(of) {
+            return Some(gap);
+        }
+        self.comparisons.iter().filter_map(|c| of(&(c.clone(), c.spread(self.policy)?))).max()
+    }
+
+    /// References to places.
+    pub fn refs<'p>(&self, places: impl IntoIterator<Item = &'p Provenance>) -> Vec<EvidenceRef> {
+        crate::refs::refs(self.evidence, places, self.policy.max_refs)
+    }
+
+    /// References to step records.
+    pub fn step_refs<'p>(&self, records: impl IntoIterator<Item = &'p StepRecord>) -> Vec<EvidenceRef> {
+        crate::refs::step_refs(self.evidence, records, self.policy.max_refs)
+    }
+}
+
+/// Tables of the same cards belong together; by time where every one has it, else as they came.
+fn series(tables: &[TableView]) -> Vec<Vec<usize>> {
+    type Cards = Vec<(Subject, Option<u64>)>;
+    let mut found: Vec<(Cards, Vec<usize>)> = Vec::new();
+    for (index, view) in tables.iter().enumerate() {
+        let cards: Cards = view.gpus.iter().map(|gpu| (gpu.subject, gpu.total)).collect();
+        if cards.is_empty() {
+            continue;
+        }
+        match found.iter_mut().find(|(known, _)| *known == cards) {
+            Some((_, members)) => members.push(index),
+            None => found.push((cards, vec![index])),
+        }
+    }
+    let time = |index: &usize| tables.get(*index).and_then(|view| view.table.time);
+    let mut lists: Vec<Vec<usize>> = found.into_iter().map(|(_, members)| members).collect();
+    for members in &mut lists {
+        if members.iter().all(|index| time(index).is_some()) {
+            members.sort_by_key(time);
+        }
+    }
+    lists
+}

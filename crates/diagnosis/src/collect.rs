@@ -1,0 +1,169 @@
+//! What to collect for each item, with the exact command or code line, most telling first.
+//!
+//! The commands write what the readers understand: device tables, step lines, out-of-memory texts, snapshots.
+
+use rankscope_model::{Collect, Item, Verdict};
+
+fn ask(what: &str, command: &str) -> Collect {
+    Collect { what: what.to_owned(), command: command.to_owned() }
+}
+
+/// One table with its process rows.
+pub(crate) fn table_now() -> Collect {
+    ask(
+        "Which process holds memory on which GPU; run it on the host while the job trains.",
+        "nvidia-smi > nvidia-smi.txt",
+    )
+}
+
+/// Tables from the start on.
+pub(crate) fn tables_from_the_start() -> Collect {
+    ask(
+        "The moment at which the rows on the full card appear: at init_process_group or DDP() it is the binding, at the first batch a helper, only after torch.load the checkpoint. Start it before the job.",
+        "while sleep 1; do nvidia-smi; done > nvidia-smi-start.txt",
+    )
+}
+
+/// A run without checkpoint.
+pub(crate) fn fresh_start() -> Collect {
+    ask(
+        "Whether the rows appear without a checkpoint: start once without --resume, wait for the first steps, then run this.",
+        "nvidia-smi > nvidia-smi-fresh.txt",
+    )
+}
+
+/// A run in which each process sees one GPU.
+pub(crate) fn one_visible_gpu() -> Collect {
+    ask(
+        "The fix proven, or the rows still there: run as before with one visible GPU per process and record a table.",
+        "torchrun --nproc_per_node=8 --no-python bash -c 'CUDA_VISIBLE_DEVICES=$LOCAL_RANK exec python train.py' & sleep 120; nvidia-smi > nvidia-smi-bound.txt",
+    )
+}
+
+/// Owners of PIDs.
+pub(crate) fn owners(pids: &[u32]) -> Collect {
+    let list = if pids.is_empty() {
+        "$(nvidia-smi --query-compute-apps=pid --format=csv,noheader | paste -sd,)".to_owned()
+    } else {
+        pids.iter().take(16).map(u32::to_string).collect::<Vec<_>>().join(",")
+    };
+    Collect {
+        what: "Owner, start time and command of the processes: started before the job, they are not of it.".to_owned(),
+        command: format!("ps -o pid,ppid,user,lstart,stat,cmd -p {list}"),
+    }
+}
+
+/// The step line that the readers know, on every rank.
+pub(crate) fn step_line() -> Collect {
+    ask(
+        "Batch shape, allocated and peak of every rank at the same steps; add the line to the training loop and keep the output of all ranks.",
+        "print(f\"[train] rank={dist.get_rank()} step={step} shape={tuple(batch.shape)} cur={torch.cuda.memory_allocated()/2**20:.1f}MB peak={torch.cuda.max_memory_allocated()/2**20:.1f}MB\", flush=True); torch.cuda.reset_peak_memory_stats()",
+    )
+}
+
+/// The same line around other phases.
+pub(crate) fn phase_line() -> Collect {
+    ask(
+        "The peak of every rank in evaluation and saving; add the line after each, with [eval] or [save].",
+        "print(f\"[eval] rank={dist.get_rank()} step={step} cur={torch.cuda.memory_allocated()/2**20:.1f}MB peak={torch.cuda.max_memory_allocated()/2**20:.1f}MB\", flush=True); torch.cuda.reset_peak_memory_stats()",
+    )
+}
+
+/// A snapshot per rank.
+pub(crate) fn snapshots() -> Collect {
+    ask(
+        "What the heavy rank holds that the others do not, with the code line that made it; record on all ranks, dump at the peak.",
+        "torch.cuda.memory._record_memory_history(max_entries=200000); ...; torch.cuda.memory._dump_snapshot(f\"snapshot_rank{dist.get_rank()}.pickle\")",
+    )
+}
+
+/// What would decide an item that nothing else has asked about.
+pub(crate) fn for_item(item: Item, verdict: Verdict) -> Vec<Collect> {
+    match item {
+        Item::DeviceVisibility => vec![table_now(), tables_from_the_start()],
+        Item::DistributedInit => vec![
+            tables_from_the_start(),
+            ask(
+                "The order of binding, init_process_group, model and data work in the script.",
+                "grep -nE 'set_device|init_process_group|DistributedDataParallel|FSDP|fully_shard|\\.cuda\\(|\\.to\\(' train.py",
+            ),
+        ],
+        Item::DistributedSampler => vec![
+            ask(
+                "Whether each rank draws its own shard and reshuffles it: print the first indices of every rank at the start of each epoch.",
+                "print(f\"rank={dist.get_rank()} epoch={epoch} samples={len(loader.sampler)} first={list(loader.sampler)[:8]}\", flush=True)",
+            ),
+            step_line(),
+        ],
+        Item::BatchDivisibility => vec![step_line()],
+        Item::OptimizerState => vec![
+            snapshots(),
+            ask(
+                "Bytes of optimizer state per rank, after the first step.",
+                "print(f\"rank={dist.get_rank()} optimizer_bytes={sum(t.numel()*t.element_size() for s in optimizer.state.values() for t in s.values() if torch.is_tensor(t))}\", flush=True)",
+            ),
+        ],
+        Item::UnsyncedBuffers => vec![
+            snapshots(),
+            ask(
+                "Bytes of buffers per rank.",
+                "print(f\"rank={dist.get_rank()} buffer_bytes={sum(b.numel()*b.element_size() for b in model.buffers())}\", flush=True)",
+            ),
+        ],
+        Item::RankOnlyWork => vec![phase_line(), snapshots()],
+        Item::MemoryStats => vec![
+            snapshots(),
+            ask(
+                "Allocated against reserved and retries, on the heavy rank and on another, at the peak.",
+                "print(torch.cuda.memory_summary(abbreviated=True), flush=True)",
+            ),
+        ],
+        Item::AccumulationCheckpointing => vec![
+            ask(
+                "Where accumulation, no_sync and checkpointing depend on the rank.",
+                "grep -nE 'no_sync|accum|checkpoint_wrapper|checkpoint\\(|gradient_checkpointing|rank *==' train.py",
+            ),
+            step_line(),
+        ],
+        Item::Verified => verified(verdict),
+    }
+}
+
+fn verified(verdict: Verdict) -> Vec<Collect> {
+    match verdict {
+        Verdict::Balanced => vec![
+            ask(
+                "The phases that are not in the evidence: peaks of an evaluation and of a save, on every rank.",
+                &phase_line().command,
+            ),
+            table_now(),
+        ],
+        Verdict::UniformPressure => vec![
+            ask("What fills all cards alike: one snapshot of any rank at its peak.", &snapshots().command),
+            step_line(),
+        ],
+        Verdict::Imbalance | Verdict::Inconclusive => vec![
+            ask(
+                "The same job after the fix, at the same moment: the difference should be gone.",
+                "nvidia-smi > nvidia-smi-after.txt",
+            ),
+            ask("Peaks of all ranks after the fix, in training and in evaluation.", &step_line().command),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_item_says_what_to_collect() {
+        for item in Item::ALL {
+            for verdict in [Verdict::Imbalance, Verdict::UniformPressure, Verdict::Balanced, Verdict::Inconclusive] {
+                let list = for_item(*item, verdict);
+                assert!(!list.is_empty());
+                assert!(list.iter().all(|c| !c.what.is_empty() && !c.command.is_empty()));
+            }
+        }
+    }
+}

@@ -1,0 +1,494 @@
+//! The numbers behind the three charts: memory over time, peak per rank or card, and what fills each card.
+//!
+//! Reduced to what a page can draw, with every spike kept. Knows evidence and the diagnosis; draws nothing.
+
+use crate::case::Case;
+use crate::imbalance::{Comparison, Source};
+use crate::policy::UNREADABLE_NAMES;
+use crate::refs::refs;
+use crate::tables::{Gpu, TableView};
+use rankscope_model::{
+    Bytes, Composition, Diagnosis, Figures, OomEvent, Part, PartKind, PeakBar, Peaks, Phase, PhaseSpan, Provenance,
+    Quantity, SeriesAxis, StepRecord, Subject, Timeline, TimelineLine, TimelineMark, UnixMicros,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Phase spans kept; a log that changes phase at every step would otherwise shade each of them.
+const MAX_PHASES: usize = 512;
+/// Marks kept.
+const MAX_MARKS: usize = 64;
+/// Compositions kept.
+const MAX_COMPOSITIONS: usize = 1024;
+
+/// All three charts.
+pub(crate) fn figures(case: &Case, diagnosis: &Diagnosis) -> Figures {
+    let accused: BTreeSet<Subject> =
+        diagnosis.imbalance.iter().flat_map(|imbalance| imbalance.heaviest.iter().copied()).collect();
+    Figures {
+        timeline: timeline(case, diagnosis, &accused),
+        peaks: peaks(case, &accused),
+        composition: composition(case, &accused),
+    }
+}
+
+// ---- timeline ----
+
+fn timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject>) -> Option<Timeline> {
+    steps_timeline(case, diagnosis, accused)
+        .or_else(|| tables_timeline(case, diagnosis, accused))
+        .or_else(|| snapshots_timeline(case, accused))
+}
+
+/// What to draw of the step records: the compared quantity if it has an axis, else the one of most ranks.
+fn step_quantity(case: &Case) -> Option<Quantity> {
+    let order = [
+        Quantity::Allocated,
+        Quantity::PeakAllocated,
+        Quantity::Reserved,
+        Quantity::PeakReserved,
+        Quantity::DeviceUsed,
+    ];
+    let drawable = |quantity: Quantity| {
+        let mut positions: BTreeMap<Subject, usize> = BTreeMap::new();
+        for key in case.steps.rows.keys() {
+            for (subject, _) in case.steps.at(key, quantity) {
+                *positions.entry(subject).or_default() += 1;
+            }
+        }
+        positions.values().filter(|n| **n >= 2).count()
+    };
+    let compared = case.main.as_ref().map(|(c, _)| c).filter(|c| matches!(c.source, Source::Steps | Source::Step(_)));
+    if let Some(quantity) = compared.map(|c| c.quantity).filter(|q| drawable(*q) > 0) {
+        return Some(quantity);
+    }
+    let best = order.iter().map(|q| drawable(*q)).max().filter(|n| *n > 0)?;
+    order.into_iter().find(|q| drawable(*q) == best)
+}
+
+fn steps_timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject>) -> Option<Timeline> {
+    let quantity = step_quantity(case)?;
+    // One pass, one counter: the printed step is the axis. Otherwise the records are counted in file order.
+    let phases: BTreeSet<Option<Phase>> = case.steps.rows.keys().map(|key| key.phase).collect();
+    let is_one_count = case.steps.has_steps && case.steps.passes().len() == 1 && phases.len() == 1;
+    let mut ordered: Vec<(&crate::steps::Key, &Vec<&StepRecord>)> = case.steps.rows.iter().collect();
+    if !is_one_count {
+        ordered.sort_by_key(|(_, rows)| rows.iter().map(|row| (row.at.artifact, row.at.place)).min());
+    }
+    let mut lines: BTreeMap<Subject, (Vec<i64>, Vec<u64>)> = BTreeMap::new();
+    let mut spans: Vec<PhaseSpan> = Vec::new();
+    let mut places: Vec<(&Provenance, i64)> = Vec::new();
+    let mut opens = None;
+    for (index, (key, rows)) in ordered.iter().enumerate() {
+        let x = if is_one_count { i64::try_from(key.step) } else { i64::try_from(index) }.unwrap_or(i64::MAX);
+        for (subject, value) in case.steps.at(key, quantity) {
+            let line = lines.entry(subject).or_default();
+            line.0.push(x);
+            line.1.push(value);
+        }
+        places.extend(rows.iter().map(|row| (&row.at, x)));
+        extend_span(&mut spans, key.phase, x);
+        let opening = diagnosis.imbalance.as_ref().and_then(|i| i.opens_at.as_ref());
+        if opens.is_none() && opening.is_some_and(|o| o.step == Some(key.step) && o.phase == key.phase) {
+            opens = Some(x);
+        }
+    }
+    lines.retain(|_, line| line.0.len() >= 2);
+    if lines.is_empty() {
+        return None;
+    }
+    let mut marks: Vec<TimelineMark> =
+        opens.map(|x| TimelineMark { x, text: "gap opens".to_owned() }).into_iter().collect();
+    marks.extend(case.evidence.ooms.iter().filter(|oom| !oom.host_memory).filter_map(|oom| oom_mark(oom, &places)));
+    marks.truncate(MAX_MARKS);
+    spans.truncate(MAX_PHASES);
+    let capacity = case.main.as_ref().and_then(|(c, _)| common_capacity(c));
+    Some(Timeline {
+        quantity,
+        axis: if is_one_count { SeriesAxis::Step } else { SeriesAxis::Index },
+        lines: reduced(lines, accused, case),
+        capacity,
+        phases: spans,
+        marks,
+    })
+}
+
+/// An out-of-memory message stands after the last record above it in its file.
+fn oom_mark(oom: &OomEvent, places: &[(&Provenance, i64)]) -> Option<TimelineMark> {
+    let before = places.iter().filter(|(at, _)| at.artifact == oom.at.artifact && at.place <= oom.at.place);
+    let x = before.max_by_key(|(at, _)| at.place).map(|(_, x)| *x)?;
+    Some(TimelineMark { x, text: oom_text(oom) })
+}
+
+fn oom_text(oom: &OomEvent) -> String {
+    match (oom.rank, oom.device) {
+        (Some(rank), _) => format!("out of memory, rank {}", rank.0),
+        (None, Some(device)) => format!("out of memory, GPU {device}"),
+        (None, None) => "out of memory".to_owned(),
+    }
+}
+
+fn extend_span(spans: &mut Vec<PhaseSpan>, phase: Option<Phase>, x: i64) {
+    let Some(phase) = phase else { return };
+    match spans.last_mut() {
+        Some(last) if last.phase == phase => last.to = last.to.max(x),
+        _ => spans.push(PhaseSpan { phase, from: x, to: x }),
+    }
+}
+
+fn tables_timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject>) -> Option<Timeline> {
+    let series = case.table_series.iter().max_by_key(|series| series.len()).filter(|series| series.len() >= 2)?;
+    let times: Option<Vec<UnixMicros>> =
+        series.iter().map(|index| case.tables.get(*index).and_then(|view| view.table.time)).collect();
+    // Two tables of the same second would fall on one place.
+    let times = times.filter(|times| times.is_sorted_by(|a, b| a < b));
+    let axis = if times.is_some() { SeriesAxis::UnixMicros } else { SeriesAxis::Index };
+    let mut lines: BTreeMap<Subject, (Vec<i64>, Vec<u64>)> = BTreeMap::new();
+    let mut capacities: BTreeSet<u64> = BTreeSet::new();
+    for (position, index) in series.iter().enumerate() {
+        let Some(view) = case.tables.get(*index) else { continue };
+        let time = times.as_ref().and_then(|times| times.get(position)).map(|t| t.0);
+        let x = time.unwrap_or_else(|| i64::try_from(position).unwrap_or(i64::MAX));
+        for gpu in &view.gpus {
+            capacities.extend(gpu.total);
+            if let Some(used) = gpu.used {
+                let line = lines.entry(gpu.subject).or_default();
+                line.0.push(x);
+                line.1.push(used);
+            }
+        }
+    }
+    lines.retain(|_, line| line.0.len() >= 2);
+    if lines.is_empty() {
+        return None;
+    }
+    let capacity = if capacities.len() == 1 { capacities.first().map(|c| Bytes(*c)) } else { None };
+    let mut marks = Vec::new();
+    if axis == SeriesAxis::UnixMicros {
+        let timed = case.evidence.ooms.iter().filter_map(|oom| Some((oom, oom.at.time?)));
+        marks.extend(timed.map(|(oom, time)| TimelineMark { x: time.0, text: oom_text(oom) }).take(MAX_MARKS));
+    }
+    if diagnosis.imbalance.as_ref().is_some_and(|i| i.opens_at.is_some())
+        && let Some(x) = first_apart(&lines, accused, case)
+    {
+        marks.push(TimelineMark { x, text: "gap opens".to_owned() });
+    }
+    Some(Timeline {
+        quantity: Quantity::DeviceUsed,
+        axis,
+        lines: reduced(lines, accused, case),
+        capacity,
+        phases: vec![],
+        marks,
+    })
+}
+
+/// The first position at which an accused line is above the median of the lines.
+fn first_apart(
+    lines: &BTreeMap<Subject, (Vec<i64>, Vec<u64>)>,
+    accused: &BTreeSet<Subject>,
+    case: &Case,
+) -> Option<i64> {
+    let heavy = lines.iter().find(|(subject, _)| accused.contains(subject))?.1;
+    heavy.0.iter().zip(&heavy.1).find_map(|(x, value)| {
+        let others: Vec<u64> =
+            lines.values().filter_map(|(xs, ys)| xs.binary_search(x).ok().and_then(|at| ys.get(at)).copied()).collect();
+        let median = crate::stats::lower_median(&others)?;
+        case.policy.differs(*value, median).then_some(*x)
+    })
+}
+
+fn snapshots_timeline(case: &Case, accused: &BTreeSet<Subject>) -> Option<Timeline> {
+    let mut lines: BTreeMap<Subject, (Vec<i64>, Vec<u64>)> = BTreeMap::new();
+    let mut axis = None;
+    for snapshot in &case.evidence.snapshots {
+        for device in &snapshot.devices {
+            let Some(live) = device.live.as_ref().filter(|live| live.x.len() >= 2 && live.x.len() == live.y.len())
+            else {
+                continue;
+            };
+            // Lines on different axes cannot share a chart; the first one decides.
+            if *axis.get_or_insert(live.axis) != live.axis {
+                continue;
+            }
+            let subject = snapshot.rank.map_or(Subject::Device(device.device), Subject::Rank);
+            let line = lines.entry(subject).or_default();
+            if line.0.is_empty() {
+                *line = (live.x.clone(), live.y.clone());
+            }
+        }
+    }
+    let axis = axis?;
+    Some(Timeline {
+        quantity: Quantity::Requested,
+        axis,
+        lines: reduced(lines, accused, case),
+        capacity: None,
+        phases: vec![],
+        marks: vec![],
+    })
+}
+
+/// At most the allowed number of lines and points. The accused stay first; of each bucket of points the lowest and the
+/// highest stay, so that no spike is lost.
+fn reduced(
+    lines: BTreeMap<Subject, (Vec<i64>, Vec<u64>)>,
+    accused: &BTreeSet<Subject>,
+    case: &Case,
+) -> Vec<TimelineLine> {
+    let mut kept: Vec<TimelineLine> = lines
+        .into_iter()
+        .map(|(subject, (x, y))| {
+            let (x, y) = thinned(x, y, case.policy.timeline_points);
+            TimelineLine { subject, x, y, accused: accused.contains(&subject) }
+        })
+        .collect();
+    if kept.len() > case.policy.timeline_lines {
+        kept.sort_by_key(|line| (!line.accused, line.subject));
+        kept.truncate(case.policy.timeline_lines);
+        kept.sort_by_key(|line| line.subject);
+    }
+    kept
+}
+
+fn thinned(x: Vec<i64>, y: Vec<u64>, limit: usize) -> (Vec<i64>, Vec<u64>) {
+    if x.len() <= limit || limit < 4 {
+        return (x, y);
+    }
+    // First and last point, and two of each bucket between.
+    let buckets = (limit - 2) / 2;
+    let points: Vec<(i64, u64)> = x.into_iter().zip(y).collect();
+    let size = points.len().div_ceil(buckets).max(1);
+    let mut kept: Vec<(i64, u64)> = Vec::with_capacity(limit);
+    kept.extend(points.first());
+    for bucket in points.chunks(size) {
+        let numbered = || bucket.iter().enumerate();
+        let low = numbered().min_by_key(|(_, (_, y))| *y);
+        let high = numbered().max_by_key(|(_, (_, y))| *y);
+        if let (Some((low_at, low)), Some((high_at, high))) = (low, high) {
+            match low_at.cmp(&high_at) {
+                std::cmp::Ordering::Less => kept.extend([*low, *high]),
+                std::cmp::Ordering::Greater => kept.extend([*high, *low]),
+                std::cmp::Ordering::Equal => kept.push(*low),
+            }
+        }
+    }
+    kept.extend(points.last());
+    kept.dedup_by_key(|(x, _)| *x);
+    kept.into_iter().unzip()
+}
+
+// ---- peaks ----
+
+fn peaks(case: &Case, accused: &BTreeSet<Subject>) -> Option<Peaks> {
+    let (quantity, values, capacity) = if let Some((comparison, _)) = &case.main {
+        (comparison.quantity, comparison.values.clone(), common_capacity(comparison))
+    } else {
+        let (_, view) = case.focus()?;
+        let values: Vec<(Subject, u64)> = view.gpus.iter().filter_map(|gpu| Some((gpu.subject, gpu.used?))).collect();
+        let totals: BTreeSet<u64> = view.gpus.iter().filter_map(|gpu| gpu.total).collect();
+        let capacity = if totals.len() == 1 { totals.first().map(|t| Bytes(*t)) } else { None };
+        (Quantity::DeviceUsed, values, capacity)
+    };
+    let numbers: Vec<u64> = values.iter().map(|(_, v)| *v).collect();
+    let median = crate::stats::lower_median(&numbers)?;
+    let bars = values
+        .into_iter()
+        .map(|(subject, peak)| PeakBar { subject, peak: Bytes(peak), accused: accused.contains(&subject) })
+        .collect();
+    Some(Peaks { quantity, bars, median: Bytes(median), capacity })
+}
+
+fn common_capacity(comparison: &Comparison) -> Option<Bytes> {
+    let distinct: BTreeSet<u64> = comparison.capacities.values().copied().collect();
+    let all_known = comparison.values.iter().all(|(s, _)| comparison.capacities.contains_key(s));
+    if distinct.len() == 1 && all_known { distinct.first().map(|c| Bytes(*c)) } else { None }
+}
+
+// ---- composition ----
+
+fn composition(case: &Case, accused: &BTreeSet<Subject>) -> Vec<Composition> {
+    let mut found = match case.focus() {
+        Some((_, view)) => view.gpus.iter().filter_map(|gpu| of_card(case, view, gpu, accused)).collect(),
+        None => Vec::new(),
+    };
+    if found.is_empty() {
+        found = of_messages(case, accused);
+    }
+    if found.is_empty() {
+        found = of_snapshots(case, accused);
+    }
+    if found.is_empty() {
+        found = of_records(case, accused);
+    }
+    found.truncate(MAX_COMPOSITIONS);
+    found
+}
+
+fn source(case: &Case, places: &[&Provenance]) -> String {
+    let mut list = refs(case.evidence, places.iter().copied(), usize::MAX);
+    // From the first to the last place in the first file: the rows of a table are not all adjacent.
+    let Some(first) = list.first().cloned() else { return String::new() };
+    list.retain(|r| r.artifact == first.artifact);
+    let end = list.iter().filter_map(|r| r.line_end.or(r.line)).max();
+    rankscope_model::EvidenceRef { line_end: end, ..first }.to_string()
+}
+
+/// Parts with their bytes; empty ones are left out, the order is that of the kinds.
+fn parts(list: impl IntoIterator<Item = (PartKind, u64)>) -> Vec<Part> {
+    let mut parts: Vec<Part> =
+        list.into_iter().filter(|(_, b)| *b > 0).map(|(kind, bytes)| Part { kind, bytes: Bytes(bytes) }).collect();
+    parts.sort_by_key(|part| part.kind);
+    parts
+}
+
+fn of_card(case: &Case, view: &TableView, gpu: &Gpu, accused: &BTreeSet<Subject>) -> Option<Composition> {
+    let used = gpu.used?;
+    let sum = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0u64, u64::saturating_add);
+    let residents = view.residents(gpu.subject, case.policy);
+    let visitors = view.visitors(gpu.subject, case.policy);
+    let is_nameless = |name: Option<&str>| {
+        name.is_some_and(|name| {
+            UNREADABLE_NAMES.iter().any(|bad| name.trim_matches(['[', ']']).eq_ignore_ascii_case(bad))
+        })
+    };
+    let owner = residents.first().filter(|row| !is_nameless(row.name.as_deref()));
+    let own = owner.and_then(|row| row.used).map_or(0, |b| b.0);
+    let others = residents.iter().filter(|row| !owner.is_some_and(|o| std::ptr::eq(*o, **row)));
+    let beside = sum(&mut others.chain(&gpu.graphics).filter_map(|row| row.used).map(|b| b.0));
+    let visiting = sum(&mut visitors.iter().filter_map(|row| row.used).map(|b| b.0));
+    let listed = own.saturating_add(beside).saturating_add(visiting);
+
+    let split = owner.and_then(|_| split_of(case, gpu.subject, own));
+    let mut list = vec![
+        (PartKind::OtherRanks, visiting),
+        (PartKind::OtherProcesses, beside),
+        (PartKind::Unaccounted, used.saturating_sub(listed)),
+    ];
+    match split {
+        Some((allocated, cached)) => list.extend([
+            (PartKind::Allocated, allocated),
+            (PartKind::Cached, cached),
+            (PartKind::OutsidePytorch, own.saturating_sub(allocated).saturating_sub(cached)),
+        ]),
+        None => list.push((PartKind::OwnProcess, own)),
+    }
+    let places: Vec<&Provenance> =
+        std::iter::once(&gpu.row.at).chain(gpu.compute.iter().chain(&gpu.graphics).map(|row| &row.at)).collect();
+    Some(Composition {
+        subject: gpu.subject,
+        capacity: gpu.total.map(Bytes),
+        parts: parts(list),
+        source: source(case, &places),
+        accused: accused.contains(&gpu.subject),
+    })
+}
+
+/// Allocated and cached of a card's own process, from a message of the same moment: its process figure must agree.
+fn split_of(case: &Case, card: Subject, own: u64) -> Option<(u64, u64)> {
+    let is_of_card = |oom: &&OomEvent| oom.device.map(Subject::Device) == Some(card);
+    case.evidence.ooms.iter().filter(is_of_card).find_map(|oom| {
+        let all = oom.this_process?.0;
+        let allocated = oom.allocated?.0;
+        let cached = oom.reserved_unallocated?.0;
+        let agrees = all.abs_diff(own) as f64 <= own as f64 * case.policy.capacity_tolerance;
+        (agrees && allocated.saturating_add(cached) <= own).then_some((allocated, cached))
+    })
+}
+
+fn of_messages(case: &Case, accused: &BTreeSet<Subject>) -> Vec<Composition> {
+    let mut found: BTreeMap<Subject, Composition> = BTreeMap::new();
+    for oom in case.evidence.ooms.iter().filter(|oom| !oom.host_memory) {
+        let subject = match (oom.rank, oom.device) {
+            (Some(rank), _) => Subject::Rank(rank),
+            (None, Some(device)) => Subject::Device(device),
+            (None, None) => continue,
+        };
+        let Some(allocated) = oom.allocated else { continue };
+        let cached =
+            oom.reserved_unallocated.or_else(|| Some(oom.reserved?.saturating_sub(allocated))).unwrap_or_default();
+        let reserved = allocated.saturating_add(cached);
+        let outside = oom.this_process.map_or(Bytes(0), |all| all.saturating_sub(reserved));
+        let others: Bytes = oom.others.iter().map(|o| o.used).sum();
+        let used = oom.total.zip(oom.free).map(|(total, free)| total.saturating_sub(free));
+        let known = reserved.saturating_add(outside).saturating_add(others);
+        found.insert(
+            subject,
+            Composition {
+                subject,
+                capacity: oom.total.filter(|t| t.0 > 0),
+                parts: parts([
+                    (PartKind::Allocated, allocated.0),
+                    (PartKind::Cached, cached.0),
+                    (PartKind::OutsidePytorch, outside.0),
+                    (PartKind::OtherProcesses, others.0),
+                    (PartKind::Unaccounted, used.map_or(0, |used| used.saturating_sub(known).0)),
+                ]),
+                source: source(case, &[&oom.at]),
+                accused: accused.contains(&subject),
+            },
+        );
+    }
+    found.into_values().collect()
+}
+
+fn of_snapshots(case: &Case, accused: &BTreeSet<Subject>) -> Vec<Composition> {
+    let mut found: BTreeMap<Subject, Composition> = BTreeMap::new();
+    for snapshot in &case.evidence.snapshots {
+        for device in &snapshot.devices {
+            let subject = snapshot.rank.map_or(Subject::Device(device.device), Subject::Rank);
+            found.entry(subject).or_insert_with(|| Composition {
+                subject,
+                capacity: None,
+                parts: parts([
+                    (PartKind::Allocated, device.allocated.0),
+                    (PartKind::Cached, device.reserved.saturating_sub(device.allocated).0),
+                ]),
+                source: source(case, &[&snapshot.at]),
+                accused: accused.contains(&subject),
+            });
+        }
+    }
+    found.into_values().collect()
+}
+
+/// Of each rank the record with the largest reserved.
+fn of_records(case: &Case, accused: &BTreeSet<Subject>) -> Vec<Composition> {
+    let mut fullest: BTreeMap<Subject, (Bytes, Bytes, &StepRecord)> = BTreeMap::new();
+    for (_, row) in case.steps.records() {
+        let pair = match (row.peak_allocated, row.peak_reserved) {
+            (Some(allocated), Some(reserved)) => Some((allocated, reserved)),
+            _ => row.peak_allocated.or(row.allocated).zip(row.reserved),
+        };
+        let Some((allocated, reserved)) = pair else { continue };
+        let is_fuller = fullest.get(&row.subject).is_none_or(|(_, old, _)| reserved > *old);
+        if is_fuller {
+            fullest.insert(row.subject, (allocated, reserved, row));
+        }
+    }
+    let of = |(subject, (allocated, reserved, row)): (Subject, (Bytes, Bytes, &StepRecord))| Composition {
+        subject,
+        capacity: None,
+        parts: parts([(PartKind::Allocated, allocated.0), (PartKind::Cached, reserved.saturating_sub(allocated).0)]),
+        source: source(case, &[&row.at]),
+        accused: accused.contains(&subject),
+    };
+    fullest.into_iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thinning_keeps_every_spike_and_both_ends() {
+        let x: Vec<i64> = (0..100_000).collect();
+        let mut y = vec![10u64; 100_000];
+        y[54_321] = 99;
+        y[70_001] = 1;
+        let (tx, ty) = thinned(x, y, 2000);
+        assert!(tx.len() <= 2000);
+        assert!(ty.contains(&99) && ty.contains(&1));
+        assert_eq!((tx.first(), tx.last()), (Some(&0), Some(&99_999)));
+        assert!(tx.is_sorted_by(|a, b| a < b));
+    }
+}

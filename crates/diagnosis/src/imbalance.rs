@@ -1,0 +1,465 @@
+//! How far apart the ranks or cards are: which figures can be compared, the one that tells most, and the verdict.
+//!
+//! A rank or card without a figure is left out and named; it is never taken for zero.
+
+use crate::case::Case;
+use crate::policy::Policy;
+use crate::stats::{lower_median, mean};
+use crate::steps::{CrossSection, Key, is_training};
+use crate::tables::{Gpu, by_capacity};
+use crate::words;
+use rankscope_model::{Bytes, Imbalance, OomEvent, OpensAt, Phase, Provenance, Quantity, Subject, Verdict};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Figures that may be held side by side: same quantity, same kind of subject, same kind of card.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Comparison {
+    /// What is compared.
+    pub quantity: Quantity,
+    /// One value per subject, in subject order.
+    pub values: CrossSection,
+    /// Capacity per subject, where known.
+    pub capacities: BTreeMap<Subject, u64>,
+    /// Subjects of the same kind that have no figure.
+    pub left_out: Vec<Subject>,
+    /// Where the figures come from.
+    pub source: Source,
+}
+
+/// Where compared figures come from.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Source {
+    /// Device tables (positions in [`Case::tables`]); with several, the largest value per card.
+    Tables(Vec<usize>),
+    /// Largest value per rank over the training records, or over all records.
+    Steps,
+    /// One position of the step records.
+    Step(Key),
+    /// Snapshots, one per rank.
+    Snapshots,
+    /// Out-of-memory messages of several ranks.
+    Ooms,
+}
+
+/// The figures of a comparison.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Spread {
+    /// Largest value.
+    pub max: u64,
+    /// Lower median.
+    pub median: u64,
+    /// Mean.
+    pub mean: u64,
+    /// Smallest value.
+    pub min: u64,
+    /// Subjects above the others, heaviest first; empty when nobody stands out.
+    pub heaviest: Vec<Subject>,
+    /// Most are equal and a few are lower; `heaviest` then holds the many.
+    pub is_low_outlier: bool,
+}
+
+impl Spread {
+    /// Largest minus median.
+    pub fn gap(&self) -> u64 {
+        if self.is_low_outlier { self.max.saturating_sub(self.min) } else { self.max.saturating_sub(self.median) }
+    }
+
+    /// Somebody stands out.
+    pub fn stands_out(&self) -> bool {
+        !self.heaviest.is_empty()
+    }
+
+    /// Largest as a share above the median.
+    pub fn above_median(&self) -> f64 {
+        if self.median == 0 { f64::INFINITY } else { self.max as f64 / self.median as f64 - 1.0 }
+    }
+}
+
+impl Comparison {
+    /// Median, mean and who stands out.
+    pub fn spread(&self, policy: &Policy) -> Option<Spread> {
+        let values: Vec<u64> = self.values.iter().map(|(_, v)| *v).collect();
+        if values.len() < 2 {
+            return None;
+        }
+        let (max, min) = (*values.iter().max()?, *values.iter().min()?);
+        let (median, mean) = (lower_median(&values)?, mean(&values)?);
+        let is_high = policy.differs(max, median);
+        let is_low_outlier = !is_high && policy.differs(median, min);
+        let mut standing_out: Vec<(Subject, u64)> = if is_high {
+            // Half the gap: of a smooth spread only the upper end stands out, not the whole upper half.
+            let line = median.saturating_add(max.saturating_sub(median) / 2);
+            self.values.iter().filter(|(_, v)| *v > line).copied().collect()
+        } else if is_low_outlier {
+            let line = min.saturating_add(median.saturating_sub(min) / 2);
+            self.values.iter().filter(|(_, v)| *v > line).copied().collect()
+        } else {
+            Vec::new()
+        };
+        standing_out.sort_by_key(|(subject, v)| (std::cmp::Reverse(*v), *subject));
+        let heaviest = standing_out.into_iter().map(|(subject, _)| subject).collect();
+        Some(Spread { max, median, mean, min, heaviest, is_low_outlier })
+    }
+
+    /// The subject with the largest value; the first of equals.
+    pub fn heaviest(&self) -> Option<Subject> {
+        self.values.iter().rev().max_by_key(|(_, v)| *v).map(|(subject, _)| *subject)
+    }
+
+    /// Value of one subject.
+    pub fn value(&self, subject: Subject) -> Option<u64> {
+        self.values.iter().find(|(s, _)| *s == subject).map(|(_, v)| *v)
+    }
+
+    /// Every compared subject is nearly full; `None` when a capacity is not known.
+    pub fn all_full(&self, policy: &Policy) -> Option<bool> {
+        let mut all = true;
+        for (subject, value) in &self.values {
+            let capacity = *self.capacities.get(subject)?;
+            all &= *value as f64 >= capacity as f64 * policy.full_share;
+        }
+        Some(all && !self.values.is_empty())
+    }
+}
+
+/// Every comparison that the evidence allows, most telling kinds first.
+pub(crate) fn comparisons(case: &Case) -> Vec<Comparison> {
+    let mut found = from_steps(case);
+    found.extend(from_tables(case));
+    found.extend(from_snapshots(case));
+    found.extend(from_ooms(case));
+    found
+}
+
+/// The comparison to report: one in which somebody stands out, if there is one. Steps are preferred to tables when
+/// they show at least half of the widest gap, because they also say when it opens.
+pub(crate) fn choose(case: &Case, all: &[Comparison]) -> Option<(Comparison, Spread)> {
+    let measured: Vec<(&Comparison, Spread)> =
+        all.iter().filter_map(|c| c.spread(case.policy).map(|spread| (c, spread))).collect();
+    let widest = measured.iter().filter(|(_, s)| s.stands_out()).map(|(_, s)| s.gap()).max();
+    let chosen = if let Some(widest) = widest {
+        measured.iter().find(|(_, s)| s.stands_out() && s.gap() >= widest / 2)
+    } else {
+        // Nobody stands out: the comparison of the most subjects, those with a capacity first since they show pressure.
+        let most = measured.iter().map(|(c, _)| c.values.len()).max()?;
+        let fullest = measured.iter().find(|(c, _)| c.values.len() == most && !c.capacities.is_empty());
+        fullest.or_else(|| measured.iter().find(|(c, _)| c.values.len() == most))
+    };
+    chosen.map(|(comparison, spread)| ((*comparison).clone(), spread.clone()))
+}
+
+/// Quantities of step records, the ones that are closest to a cause first.
+const STEP_QUANTITIES: [Quantity; 5] =
+    [Quantity::PeakAllocated, Quantity::Allocated, Quantity::PeakReserved, Quantity::Reserved, Quantity::DeviceUsed];
+
+fn from_steps(case: &Case) -> Vec<Comparison> {
+    let view = &case.steps;
+    let capacities = OomCapacities::new(&case.evidence.ooms);
+    let make = |quantity, values: CrossSection, source| {
+        let has: BTreeSet<Subject> = values.iter().map(|(s, _)| *s).collect();
+        Comparison {
+            quantity,
+            left_out: view.subjects.iter().filter(|s| !has.contains(s)).copied().collect(),
+            capacities: values.iter().filter_map(|(s, _)| Some((*s, capacities.of(*s)?))).collect(),
+            values,
+            source,
+        }
+    };
+    let mut found = Vec::new();
+    for quantity in STEP_QUANTITIES {
+        let peaks = view.peaks(quantity, |_| true);
+        if peaks.len() < 2 {
+            continue;
+        }
+        let overall = make(quantity, peaks, Source::Steps);
+        let stands_out = overall.spread(case.policy).is_some_and(|s| s.stands_out());
+        found.push(overall);
+        if stands_out {
+            continue;
+        }
+        // Ranks may take turns: equal over the run, far apart at one step. Only steps of all ranks count.
+        let worst = view
+            .rows
+            .keys()
+            .map(|key| (key, view.at(key, quantity)))
+            .filter(|(_, values)| values.len() == view.subjects.len())
+            .map(|(key, values)| make(quantity, values, Source::Step(*key)))
+            .filter_map(|c| c.spread(case.policy).filter(Spread::stands_out).map(|s| (c, s.gap())))
+            .max_by_key(|(_, gap)| *gap);
+        found.extend(worst.map(|(comparison, _)| comparison));
+    }
+    found
+}
+
+fn from_tables(case: &Case) -> Vec<Comparison> {
+    let mut found = Vec::new();
+    for series in &case.table_series {
+        let Some(focus) = case.focus_of(series) else { continue };
+        let view = focus.1;
+        let in_use = view.in_use(case.policy);
+        let make = |gpus: &[&Gpu]| {
+            let mut values = CrossSection::new();
+            let mut capacities = BTreeMap::new();
+            let mut left_out = Vec::new();
+            for gpu in gpus {
+                let peak = series.iter().filter_map(|index| case.tables.get(*index)?.gpu(gpu.subject)?.used).max();
+                match peak {
+                    Some(peak) => values.push((gpu.subject, peak)),
+                    None => left_out.push(gpu.subject),
+                }
+                if let Some(total) = gpu.total {
+                    capacities.insert(gpu.subject, total);
+                }
+            }
+            Comparison {
+                quantity: Quantity::DeviceUsed,
+                values,
+                capacities,
+                left_out,
+                source: Source::Tables(series.clone()),
+            }
+        };
+        if in_use.len() >= 2 {
+            found.extend(by_capacity(&in_use, case.policy).iter().filter(|group| group.len() >= 2).map(|g| make(g)));
+        } else if let Some(only) = in_use.first()
+            && view.lists_processes()
+            && (concentrates(view.residents(only.subject, case.policy).len()) || is_base_of_visits(case, view, only))
+        {
+            // One card carries everything that the job put on several, or should have: hold it against the rest.
+            let all: Vec<&Gpu> = view.gpus.iter().collect();
+            found.extend(by_capacity(&all, case.policy).iter().filter(|group| group.len() >= 2).map(|g| make(g)));
+        }
+        // Cards on which nobody is at home should be equally empty.
+        let mut others: Vec<&Gpu> =
+            view.gpus.iter().filter(|g| !in_use.iter().any(|u| u.subject == g.subject)).collect();
+        others.retain(|gpu| view.lists_processes() && gpu.used.is_some());
+        let is_visited = others.iter().any(|gpu| !view.visitors(gpu.subject, case.policy).is_empty());
+        if is_visited && in_use.len() >= 2 {
+            found.extend(by_capacity(&others, case.policy).iter().filter(|group| group.len() >= 2).map(|g| make(g)));
+        }
+    }
+    found
+}
+
+fn concentrates(residents: usize) -> bool {
+    residents >= 2
+}
+
+/// The only working process holds something on every other card as well: the job knows of them.
+fn is_base_of_visits(case: &Case, view: &crate::tables::TableView, only: &Gpu) -> bool {
+    let elsewhere = view.gpus.iter().filter(|gpu| gpu.subject != only.subject);
+    let visited = elsewhere.clone().filter(|gpu| !view.visitors(gpu.subject, case.policy).is_empty()).count();
+    let is_first = view.gpus.first().is_some_and(|first| first.subject == only.subject);
+    is_first && visited >= 1 && visited == elsewhere.count()
+}
+
+fn from_snapshots(case: &Case) -> Vec<Comparison> {
+    let mut found = Vec::new();
+    for quantity in [Quantity::Allocated, Quantity::Reserved] {
+        let mut values: BTreeMap<Subject, u64> = BTreeMap::new();
+        for snapshot in &case.evidence.snapshots {
+            let Some(rank) = snapshot.rank else { continue };
+            let largest = snapshot
+                .devices
+                .iter()
+                .map(|d| if quantity == Quantity::Allocated { d.allocated.0 } else { d.reserved.0 })
+                .max();
+            if let Some(bytes) = largest {
+                values.entry(Subject::Rank(rank)).and_modify(|old| *old = (*old).max(bytes)).or_insert(bytes);
+            }
+        }
+        if values.len() >= 2 {
+            found.push(Comparison {
+                quantity,
+                values: values.into_iter().collect(),
+                capacities: BTreeMap::new(),
+                left_out: Vec::new(),
+                source: Source::Snapshots,
+            });
+        }
+    }
+    found
+}
+
+/// Ranks that ran out of memory, side by side. They say nothing of the ranks that did not.
+fn from_ooms(case: &Case) -> Vec<Comparison> {
+    let mut values: BTreeMap<Subject, u64> = BTreeMap::new();
+    let mut capacities = BTreeMap::new();
+    for oom in case.evidence.ooms.iter().filter(|oom| !oom.host_memory) {
+        let Some(rank) = oom.rank else { continue };
+        let Some(used) = oom.this_process else { continue };
+        values.entry(Subject::Rank(rank)).and_modify(|old| *old = (*old).max(used.0)).or_insert(used.0);
+        if let Some(total) = oom.total.filter(|t| t.0 > 0) {
+            capacities.insert(Subject::Rank(rank), total.0);
+        }
+    }
+    if values.len() < 2 {
+        return Vec::new();
+    }
+    let known: BTreeSet<Subject> = case.steps.subjects.iter().copied().filter(|s| s.rank().is_some()).collect();
+    vec![Comparison {
+        quantity: Quantity::ProcessUsed,
+        left_out: known.into_iter().filter(|s| !values.contains_key(s)).collect(),
+        values: values.into_iter().collect(),
+        capacities,
+        source: Source::Ooms,
+    }]
+}
+
+/// Capacities as out-of-memory messages tell them.
+struct OomCapacities {
+    by_rank: BTreeMap<Subject, u64>,
+    /// The one capacity that all messages name: the cards of one job are then taken to be alike.
+    common: Option<u64>,
+}
+
+impl OomCapacities {
+    fn new(ooms: &[OomEvent]) -> Self {
+        let totals = |oom: &OomEvent| oom.total.map(|t| t.0).filter(|t| *t > 0 && !oom.host_memory);
+        let distinct: BTreeSet<u64> = ooms.iter().filter_map(totals).collect();
+        Self {
+            by_rank: ooms.iter().filter_map(|oom| Some((Subject::Rank(oom.rank?), totals(oom)?))).collect(),
+            common: if distinct.len() == 1 { distinct.first().copied() } else { None },
+        }
+    }
+
+    fn of(&self, subject: Subject) -> Option<u64> {
+        self.by_rank.get(&subject).copied().or(self.common)
+    }
+}
+
+/// Everyone full, or one card full?
+pub(crate) fn verdict(case: &Case) -> Verdict {
+    let Some((comparison, spread)) = &case.main else { return Verdict::Inconclusive };
+    if spread.stands_out() {
+        return Verdict::Imbalance;
+    }
+    // Messages of the ranks that failed are no view of the whole job unless every known rank is among them.
+    if comparison.source == Source::Ooms && (case.steps.subjects.is_empty() || !comparison.left_out.is_empty()) {
+        return Verdict::Inconclusive;
+    }
+    match comparison.all_full(case.policy) {
+        Some(true) => Verdict::UniformPressure,
+        // Equal, but how full is not known: an out-of-memory message then leaves it open.
+        None if case.ran_out_of_memory() => Verdict::Inconclusive,
+        Some(false) | None => Verdict::Balanced,
+    }
+}
+
+/// The public figures.
+pub(crate) fn report(case: &Case, explained: Option<u64>) -> Option<Imbalance> {
+    let (comparison, spread) = case.main.as_ref()?;
+    let ratio = if spread.mean == 0 { 0.0 } else { (spread.max as f64 / spread.mean as f64 - 1.0).max(0.0) };
+    // Six decimals: more than the evidence has, and the same number after a trip through JSON.
+    let ratio = (ratio * 1e6).round() / 1e6;
+    let top = spread.heaviest.first().copied().or_else(|| comparison.heaviest());
+    Some(Imbalance {
+        quantity: comparison.quantity,
+        ratio,
+        max_bytes: Bytes(spread.max),
+        median_bytes: Bytes(spread.median),
+        mean_bytes: Bytes(spread.mean),
+        heaviest: spread.heaviest.clone(),
+        compared: u32::try_from(comparison.values.len()).unwrap_or(u32::MAX),
+        capacity_bytes: top.and_then(|s| comparison.capacities.get(&s)).map(|c| Bytes(*c)),
+        opens_at: if spread.stands_out() { opens_at(case, comparison, spread) } else { None },
+        explained_bytes: explained.filter(|_| spread.stands_out()).map(|b| Bytes(b.min(spread.gap()))),
+    })
+}
+
+/// The first position at which the heaviest is above the median by more than noise.
+fn opens_at(case: &Case, comparison: &Comparison, spread: &Spread) -> Option<OpensAt> {
+    let heaviest = *spread.heaviest.first()?;
+    match &comparison.source {
+        Source::Steps | Source::Step(_) => opens_at_step(case, comparison, heaviest),
+        Source::Tables(series) => opens_at_table(case, series, comparison, heaviest),
+        Source::Snapshots | Source::Ooms => None,
+    }
+}
+
+fn is_apart(case: &Case, values: &CrossSection, heaviest: Subject) -> bool {
+    let numbers: Vec<u64> = values.iter().map(|(_, v)| *v).collect();
+    let (Some(median), Some(min)) = (lower_median(&numbers), numbers.iter().min()) else { return false };
+    let value = values.iter().find(|(s, _)| *s == heaviest).map(|(_, v)| *v);
+    value.is_some_and(|v| case.policy.differs(v, median) || case.policy.differs(v, *min))
+}
+
+fn opens_at_step(case: &Case, comparison: &Comparison, heaviest: Subject) -> Option<OpensAt> {
+    let view = &case.steps;
+    let keys: Vec<&Key> = view.rows.keys().filter(|k| view.at(k, comparison.quantity).len() >= 2).collect();
+    let key = match comparison.source {
+        Source::Step(key) => key,
+        _ => **keys.iter().find(|key| is_apart(case, &view.at(key, comparison.quantity), heaviest))?,
+    };
+    let is_first = keys.first().is_some_and(|first| **first == key);
+    let step = view.has_steps.then_some(key.step);
+    let place = match (step, key.pass) {
+        (Some(step), 0) => format!("step {step}"),
+        (Some(step), pass) => format!("step {step} of pass {}", u64::from(pass) + 1),
+        (None, _) => format!("record {}", key.step.saturating_add(1)),
+    };
+    let text = match (key.phase, is_first) {
+        (Some(Phase::Init), _) => "before the first step".to_owned(),
+        (phase, true) => format!("from the first record on ({place}{})", phase_word(phase)),
+        (Some(phase), false) if !is_training(&key) => format!("at {place} ({})", phase.word()),
+        (_, false) => format!("at {place}"),
+    };
+    Some(OpensAt { step, phase: key.phase, text })
+}
+
+fn phase_word(phase: Option<Phase>) -> String {
+    phase.map(|p| format!(", {}", p.word())).unwrap_or_default()
+}
+
+fn opens_at_table(case: &Case, series: &[usize], comparison: &Comparison, heaviest: Subject) -> Option<OpensAt> {
+    if series.len() < 2 {
+        return None;
+    }
+    let compared: BTreeSet<Subject> = comparison.values.iter().map(|(s, _)| *s).collect();
+    let position = series.iter().position(|index| {
+        let Some(view) = case.tables.get(*index) else { return false };
+        let values: CrossSection = view
+            .gpus
+            .iter()
+            .filter(|gpu| compared.contains(&gpu.subject))
+            .filter_map(|gpu| Some((gpu.subject, gpu.used?)))
+            .collect();
+        values.len() >= 2 && is_apart(case, &values, heaviest)
+    })?;
+    let name = |at: usize| {
+        series
+            .get(at)
+            .and_then(|i| case.tables.get(*i))
+            .map(|view| table_name(case, &view.table.at, view.table.time_text.as_deref()))
+    };
+    let text = match position.checked_sub(1).and_then(&name) {
+        Some(before) => format!("between {before} and {}", name(position)?),
+        None => format!("in the first table ({})", name(position)?),
+    };
+    Some(OpensAt { step: None, phase: None, text })
+}
+
+/// `16:41:07` where a time is printed, else the file and line.
+pub(crate) fn table_name(case: &Case, at: &Provenance, time_text: Option<&str>) -> String {
+    let clock = time_text.and_then(|text| text.split_whitespace().find(|word| word.matches(':').count() == 2));
+    match clock {
+        Some(clock) => clock.to_owned(),
+        None => crate::refs::refs(case.evidence, [at], 1)
+            .first()
+            .map_or_else(|| "the table".to_owned(), ToString::to_string),
+    }
+}
+
+/// `GPU 0 and GPU 3 have no figure and are left out.`
+pub(crate) fn left_out_text(comparison: &Comparison) -> Option<String> {
+    let list = &comparison.left_out;
+    if list.is_empty() {
+        return None;
+    }
+    let (verb, are) = if list.len() == 1 { ("has", "is") } else { ("have", "are") };
+    Some(format!(
+        "{} {verb} no figure for {} and {are} left out of the comparison.",
+        words::capital(&words::subjects(list)),
+        comparison.quantity.title()
+    ))
+}

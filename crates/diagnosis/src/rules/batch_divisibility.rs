@@ -1,0 +1,231 @@
+//! Item `batch_divisibility`: batches are even over ranks, in samples and in tokens. Decided by shapes at the same
+//! step, and by whether the peaks follow them.
+
+use crate::case::Case;
+use crate::combine::{Claim, Ledger, Mechanism};
+use crate::input::InputView;
+use crate::policy::weight;
+use crate::stats::lower_median;
+use crate::steps::is_training;
+use crate::words;
+use rankscope_model::{CauseLabel, Item, ItemStatus, Severity, StepRecord, Subject};
+
+const ITEM: Item = Item::BatchDivisibility;
+const INPUT_CAUSES: [CauseLabel; 3] =
+    [CauseLabel::VariableShapeBatches, CauseLabel::UnevenBatchSplit, CauseLabel::MoeRoutingImbalance];
+
+pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
+    let input = &case.input;
+    if input.steps == 0 {
+        smooth_spread(case, ledger);
+    } else if input.uneven_elements == 0 && input.uneven_samples == 0 {
+        even(case, ledger);
+    } else {
+        uneven(case, ledger);
+    }
+}
+
+fn training_rows<'a>(case: &Case<'a>) -> Vec<&'a StepRecord> {
+    case.steps.records().filter(|(key, _)| is_training(key)).map(|(_, row)| row).collect()
+}
+
+fn even(case: &Case, ledger: &mut Ledger) {
+    let input = &case.input;
+    if input.steps < case.policy.even_steps {
+        return;
+    }
+    let refs = case.step_refs(training_rows(case));
+    let text = format!("All {} ranks have equal batches at each of {} steps.", input.ranks, input.steps);
+    ledger.signal(&INPUT_CAUSES, -weight::GOOD, &text, &refs);
+    ledger.status(ITEM, ItemStatus::Pass);
+    ledger.claim(Claim {
+        item: ITEM,
+        label: None,
+        severity: Severity::Info,
+        confidence: 0.95,
+        text,
+        ranks: vec![],
+        refs,
+    });
+}
+
+fn uneven(case: &Case, ledger: &mut Ledger) {
+    let input = &case.input;
+    let Some(worst) = &input.worst else { return };
+    let what = if case.steps.records().any(|(_, row)| row.batch_tokens.is_some()) { "tokens" } else { "elements" };
+    let worst_rows: Vec<&StepRecord> = case.steps.rows.get(&worst.key).cloned().unwrap_or_default();
+    let refs = case.step_refs(worst_rows);
+    let text = format!(
+        "Batches differ between ranks at {} of {} steps; at step {} {} has {} {what}, {} has {}.",
+        input.uneven_elements, input.steps, worst.key.step, worst.most.0, worst.most.1, worst.fewest.0, worst.fewest.1
+    );
+    let label = kind(input);
+    let stands_out = case.main.as_ref().is_some_and(|(_, spread)| spread.stands_out());
+    let ranks: Vec<u32> = input.heavy.keys().filter_map(|subject| subject.rank()).collect();
+    match input.r {
+        Some(r) if r >= case.policy.follow_r => {
+            let followed = case.step_refs(training_rows(case));
+            let quantity = input.quantity.map_or("memory", |q| q.title());
+            let reason = format!(
+                "{} follows the batch: r = {r:.2} over {} pairs of rank and step.",
+                words::capital(quantity),
+                input.pairs
+            );
+            // Without a difference in memory the batches are no problem, even though memory follows them.
+            let gain = if stands_out { weight::DECISIVE } else { weight::FAIR };
+            ledger.signal(&[label], gain, reason, &followed);
+            ledger.signal(&[label], weight::FAINT, &text, &refs);
+            explain_kind(case, label, ledger);
+            if label != CauseLabel::VariableShapeBatches {
+                ledger.signal(&[CauseLabel::VariableShapeBatches], weight::FAIR, &text, &refs);
+            }
+            ledger.mechanism(&[label], &mechanism(case, label, worst.most.0));
+            ledger.ranks(&[label], &ranks);
+            ledger.status(ITEM, if stands_out { ItemStatus::Fail } else { ItemStatus::Suspect });
+        }
+        Some(r) => {
+            let reason =
+                format!("Memory does not follow the batch: r = {r:.2} over {} pairs of rank and step.", input.pairs);
+            ledger.signal(&INPUT_CAUSES, -weight::GOOD, reason, &refs);
+            ledger.status(ITEM, ItemStatus::Suspect);
+        }
+        None => {
+            ledger.signal(&[label], weight::FAIR, &text, &refs);
+            ledger.mechanism(&[label], &mechanism(case, label, worst.most.0));
+            ledger.status(ITEM, ItemStatus::Suspect);
+        }
+    }
+    let severity = if stands_out { Severity::Critical } else { Severity::Info };
+    ledger.claim(Claim { item: ITEM, label: Some(label), severity, confidence: 0.97, text, ranks, refs });
+}
+
+/// Which of the three: dealt inside the model, a fixed remainder of samples, or sizes that vary.
+fn kind(input: &InputView) -> CauseLabel {
+    if input.uneven_inside > 0 && input.uneven_inside == input.uneven_elements {
+        CauseLabel::MoeRoutingImbalance
+    } else if input.uneven_samples == input.uneven_elements && input.uneven_samples > 0 && input.fixed_heavy().is_some()
+    {
+        CauseLabel::UnevenBatchSplit
+    } else {
+        CauseLabel::VariableShapeBatches
+    }
+}
+
+fn explain_kind(case: &Case, label: CauseLabel, ledger: &mut Ledger) {
+    let input = &case.input;
+    match (label, input.fixed_heavy()) {
+        (CauseLabel::MoeRoutingImbalance, _) => {
+            ledger.signal(
+                &[label],
+                weight::FAIR,
+                "The input shapes are equal on all ranks: the tokens are dealt inside the model.",
+                &[],
+            );
+            ledger
+                .caveat(label, "Real tokens without padding, where memory follows the padded shape, would look alike.");
+        }
+        (CauseLabel::UnevenBatchSplit, Some(heavy)) => {
+            ledger.signal(
+                &[label],
+                weight::FAIR,
+                format!("{} has the most samples at every uneven step.", words::capital(&heavy.to_string())),
+                &[],
+            );
+        }
+        (CauseLabel::VariableShapeBatches, None) if input.heavy.len() > 1 => {
+            let reason = format!(
+                "The heavy rank changes: {} ranks take turns, so none is special.",
+                words::count(input.heavy.len())
+            );
+            ledger.signal(&[label], weight::FAINT, reason, &[]);
+        }
+        (CauseLabel::VariableShapeBatches, Some(heavy)) => {
+            ledger.caveat(
+                label,
+                format!(
+                    "{} is the heavy one at nearly every step; lengths that vary by chance would move.",
+                    words::capital(&heavy.to_string())
+                ),
+            );
+        }
+        _ => {}
+    }
+}
+
+fn mechanism(case: &Case, label: CauseLabel, heavy: Subject) -> Mechanism {
+    let because = match label {
+        CauseLabel::MoeRoutingImbalance => "its experts receive more tokens",
+        CauseLabel::UnevenBatchSplit => "it gets more samples",
+        _ => "it drew a larger batch",
+    };
+    Mechanism {
+        because: because.to_owned(),
+        alone: format!("Batches are uneven over ranks; {heavy} has the largest."),
+        explained: explained(case),
+    }
+}
+
+/// Bytes per element times the elements that the heaviest had above the median, each rank at its own peak.
+fn explained(case: &Case) -> Option<u64> {
+    let (comparison, spread) = case.main.as_ref()?;
+    let slope = case.input.slope.filter(|slope| *slope > 0.0)?;
+    if case.input.quantity != Some(comparison.quantity) {
+        return None;
+    }
+    let heaviest = *spread.heaviest.first()?;
+    let rows: Vec<&StepRecord> = match comparison.source {
+        crate::imbalance::Source::Step(key) => case.steps.rows.get(&key)?.clone(),
+        crate::imbalance::Source::Steps => training_rows(case),
+        _ => return None,
+    };
+    let prints_tokens = rows.iter().any(|row| row.batch_tokens.is_some());
+    let elements = |row: &StepRecord| if prints_tokens { row.batch_tokens } else { row.elements() };
+    let at_peak: Vec<(Subject, u64)> = comparison
+        .values
+        .iter()
+        .filter_map(|(subject, _)| {
+            let own = rows.iter().filter(|row| row.subject == *subject && elements(row).is_some());
+            own.max_by_key(|row| row.bytes(comparison.quantity)).and_then(|row| Some((*subject, elements(row)?)))
+        })
+        .collect();
+    let others: Vec<u64> = at_peak.iter().map(|(_, n)| *n).collect();
+    let own = at_peak.iter().find(|(subject, _)| *subject == heaviest)?.1;
+    let more = own.saturating_sub(lower_median(&others)?);
+    rankscope_model::Bytes::from_float(more as f64 * slope, 1).map(|b| b.0)
+}
+
+/// Without shapes: cards that all differ, one process each. Input of different size looks like this, and so do other
+/// things.
+fn smooth_spread(case: &Case, ledger: &mut Ledger) {
+    let Some((comparison, spread)) = &case.main else { return };
+    let crate::imbalance::Source::Tables(_) = comparison.source else { return };
+    let Some((_, view)) = case.focus().filter(|(_, view)| view.lists_processes()) else { return };
+    let alone = comparison.values.iter().all(|(s, _)| view.gpu(*s).is_some_and(|gpu| gpu.compute.len() == 1));
+    let stay_home = view.processes.values().all(|process| process.rows.len() == 1);
+    let are_apart = case.policy.differs(spread.max, spread.median) && case.policy.differs(spread.median, spread.min);
+    if comparison.values.len() < 4 || !alone || !stay_home || !are_apart {
+        return;
+    }
+    let refs = case.refs(view.gpus.iter().map(|gpu| &gpu.row.at));
+    let text = format!(
+        "The cards spread from {} to {} with one process each; no single card stands apart.",
+        rankscope_model::Bytes(spread.min),
+        rankscope_model::Bytes(spread.max)
+    );
+    ledger.signal(&[CauseLabel::VariableShapeBatches], weight::FAINT, &text, &refs);
+    ledger.caveat(
+        CauseLabel::VariableShapeBatches,
+        "One table has no batch shapes; caches that grew differently look the same.",
+    );
+    ledger.collect(ITEM, crate::collect::step_line());
+    ledger.status(ITEM, ItemStatus::Suspect);
+    ledger.claim(Claim {
+        item: ITEM,
+        label: Some(CauseLabel::VariableShapeBatches),
+        severity: Severity::Warning,
+        confidence: 0.5,
+        text,
+        ranks: vec![],
+        refs,
+    });
+}

@@ -1,0 +1,129 @@
+//! Memory that grows with every step. Shown under `memory_stats`; growth in evaluation alone is kept predictions and
+//! shown under `rank_only_work`.
+
+use crate::case::Case;
+use crate::combine::{Claim, Ledger, Mechanism};
+use crate::policy::{Policy, weight};
+use crate::steps::{Key, is_training};
+use crate::words;
+use rankscope_model::{Bytes, CauseLabel, ItemStatus, Phase, Quantity, Severity, StepRecord, Subject};
+
+pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
+    let training = growing(case, is_training);
+    if !training.is_empty() {
+        told(case, &training, CauseLabel::PerStepLeak, &[CauseLabel::MetricGatherOnGpu], "training", ledger);
+    }
+    let eval = growing(case, |key| key.phase == Some(Phase::Eval));
+    if !eval.is_empty() && training.is_empty() {
+        told(case, &eval, CauseLabel::MetricGatherOnGpu, &[CauseLabel::PerStepLeak], "evaluation", ledger);
+    }
+}
+
+/// One subject's growth.
+struct Growth<'a> {
+    subject: Subject,
+    first: u64,
+    last: u64,
+    records: Vec<&'a StepRecord>,
+}
+
+fn growing<'a>(case: &Case<'a>, keep: impl Fn(&Key) -> bool) -> Vec<Growth<'a>> {
+    let mut found = Vec::new();
+    for subject in &case.steps.subjects {
+        let records: Vec<&StepRecord> = case
+            .steps
+            .of(*subject)
+            .into_iter()
+            .filter(|(key, row)| keep(key) && row.allocated.is_some())
+            .map(|(_, row)| row)
+            .collect();
+        let values: Vec<u64> = records.iter().filter_map(|row| row.bytes(Quantity::Allocated)).map(|b| b.0).collect();
+        if let (Some(first), Some(last)) = (values.first(), values.last())
+            && grows_steadily(&values, case.policy)
+        {
+            found.push(Growth { subject: *subject, first: *first, last: *last, records });
+        }
+    }
+    found
+}
+
+/// Hardly ever falls, grows in both halves, and by more than a drift. A start-up ramp that levels off is no leak, nor
+/// are a few jumps to new plateaus.
+fn grows_steadily(values: &[u64], policy: &Policy) -> bool {
+    let (Some(first), Some(last), Some(middle)) = (values.first(), values.last(), values.get(values.len() / 2)) else {
+        return false;
+    };
+    if values.len() < policy.growth_points {
+        return false;
+    }
+    let grown = last.saturating_sub(*first);
+    let rises = values.windows(2).filter(|pair| matches!(pair, [a, b] if b > a)).count();
+    let steady = rises as f64 >= (values.len() - 1) as f64 * policy.growth_steady;
+    let early = middle.saturating_sub(*first);
+    let late = last.saturating_sub(*middle);
+    let both_halves = early >= grown / 4 && late >= grown / 4;
+    steady && both_halves && grown >= policy.notice.0 && grown as f64 >= *first as f64 * policy.growth_share
+}
+
+fn told(case: &Case, growing: &[Growth], label: CauseLabel, alike: &[CauseLabel], when: &str, ledger: &mut Ledger) {
+    let Some(most) = growing.iter().max_by_key(|g| g.last.saturating_sub(g.first)) else { return };
+    let refs = case.step_refs(most.records.iter().copied());
+    let grown = most.last.saturating_sub(most.first);
+    let increments = u64::try_from(most.records.len().saturating_sub(1)).unwrap_or(1).max(1);
+    let text = format!(
+        "Allocated memory of {} grows in {when} from {} to {} over {} records, {} each.",
+        most.subject,
+        Bytes(most.first),
+        Bytes(most.last),
+        most.records.len(),
+        Bytes(grown / increments)
+    );
+    ledger.signal(&[label], weight::STRONG, &text, &refs);
+    ledger.signal(alike, weight::FAIR, &text, &refs);
+    let subjects: Vec<Subject> = growing.iter().map(|g| g.subject).collect();
+    let all = growing.len() == case.steps.subjects.len();
+    let scope = if all {
+        "All ranks grow: the code that all run keeps tensors.".to_owned()
+    } else {
+        format!(
+            "Only {} of {} grow: code that only these run keeps tensors.",
+            words::subjects(&subjects),
+            case.steps.subjects.len()
+        )
+    };
+    ledger.signal(&[label], weight::FAINT, scope, &refs);
+    if case.input.follows(case.policy) {
+        ledger.caveat(label, "Longer batches towards the end raise memory in steps, not with every record.");
+    }
+    let ranks: Vec<u32> = subjects.iter().filter_map(|s| s.rank()).collect();
+    ledger.ranks(&[label], &ranks);
+    ledger.mechanism(
+        &[label],
+        &Mechanism {
+            because: format!("its memory grows with every record of {when}"),
+            alone: text.clone(),
+            explained: None,
+        },
+    );
+    let item = label.item();
+    ledger.status(item, ItemStatus::Fail);
+    ledger.claim(Claim { item, label: Some(label), severity: Severity::Critical, confidence: 0.9, text, ranks, refs });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rankscope_model::MIB;
+
+    #[test]
+    fn ramps_and_noise_are_no_leaks() {
+        let policy = Policy::default();
+        let leak: Vec<u64> = (0..10).map(|n| (2000 + 300 * n) * MIB).collect();
+        assert!(grows_steadily(&leak, &policy));
+        let ramp = [5000, 13000, 13001, 13002, 13003, 13004, 13005, 13006, 13007].map(|n| n * MIB);
+        assert!(!grows_steadily(&ramp, &policy));
+        let noise: Vec<u64> = (0..10).map(|n| (2000 + (n % 2) * 500) * MIB).collect();
+        assert!(!grows_steadily(&noise, &policy));
+        assert!(!grows_steadily(&leak[..4], &policy));
+    }
+}

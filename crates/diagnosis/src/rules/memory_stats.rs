@@ -1,0 +1,259 @@
+//! Item `memory_stats`: is the memory active, cached, or outside the allocator? Decided by out-of-memory messages,
+//! snapshots, and reserved against allocated in the log.
+
+use crate::case::Case;
+use crate::combine::{Claim, Ledger, Mechanism};
+use crate::policy::weight;
+use crate::words;
+use rankscope_model::{
+    Bytes, CauseLabel, EvidenceRef, Item, ItemStatus, OomEvent, Severity, SnapshotDevice, SnapshotEvidence,
+};
+
+const ITEM: Item = Item::MemoryStats;
+
+pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
+    let mut splits = 0usize;
+    let mut large = 0usize;
+    let mut refs: Vec<EvidenceRef> = Vec::new();
+    let mut note = |is_large: Option<bool>, at: Vec<EvidenceRef>| {
+        if let Some(is_large) = is_large {
+            splits += 1;
+            large += usize::from(is_large);
+            refs.extend(at);
+        }
+    };
+    let events: Vec<&OomEvent> = distinct(case);
+    for oom in &events {
+        note(message(case, oom, ledger), case.refs([&oom.at]));
+    }
+    for snapshot in &case.evidence.snapshots {
+        for device in &snapshot.devices {
+            note(Some(snapshot_device(case, snapshot, device, ledger)), case.refs([&snapshot.at]));
+        }
+    }
+    if splits > 0 && large == 0 {
+        refs.truncate(case.policy.max_refs);
+        ledger.status(ITEM, ItemStatus::Pass);
+        ledger.claim(Claim {
+            item: ITEM,
+            label: None,
+            severity: Severity::Info,
+            confidence: 0.85,
+            text: "Nearly all of the memory is allocated by PyTorch; neither its cache nor memory outside it is large."
+                .to_owned(),
+            ranks: vec![],
+            refs,
+        });
+    }
+    if splits == 0 {
+        log_cache(case, ledger);
+    }
+}
+
+/// Messages that say the same thing count once.
+fn distinct<'a>(case: &Case<'a>) -> Vec<&'a OomEvent> {
+    let mut kept: Vec<&OomEvent> = Vec::new();
+    for oom in case.evidence.ooms.iter().filter(|oom| !oom.host_memory) {
+        let is_same = |k: &&&OomEvent| k.device == oom.device && k.rank == oom.rank && k.family == oom.family;
+        if kept.len() < 16 && !kept.iter().any(|k| is_same(&k)) {
+            kept.push(oom);
+        }
+    }
+    kept
+}
+
+fn of_rank(oom: &OomEvent) -> String {
+    match (oom.rank, oom.device) {
+        (Some(rank), _) => format!("On rank {}", rank.0),
+        (None, Some(device)) => format!("On GPU {device}"),
+        (None, None) => "In the message".to_owned(),
+    }
+}
+
+/// `None` when the message has no split; otherwise whether a part other than allocated is large.
+fn message(case: &Case, oom: &OomEvent, ledger: &mut Ledger) -> Option<bool> {
+    let policy = case.policy;
+    let refs = case.refs([&oom.at]);
+    if oom.family.to_ascii_lowercase().contains("nccl") {
+        let text = format!("{} NCCL itself could not allocate.", of_rank(oom));
+        outside(oom, weight::STRONG, text, None, &refs, ledger);
+        return Some(true);
+    }
+    let allocated = oom.allocated?;
+    let cached = oom.reserved_unallocated.or_else(|| Some(oom.reserved?.saturating_sub(allocated)))?;
+    let reserved = allocated.saturating_add(cached);
+    let mut is_large = false;
+    if cached >= policy.cached_min && cached.0 as f64 >= reserved.0 as f64 * policy.cached_share {
+        is_large = true;
+        let fits = oom.tried.is_some_and(|tried| tried <= cached);
+        let tail = if fits { ", more than was asked for" } else { "" };
+        let text = format!("{} {} of {reserved} reserved are cached but not allocated{tail}.", of_rank(oom), cached);
+        cache_is_large(if fits { weight::STRONG } else { weight::GOOD }, text, &refs, oom.rank.map(|r| r.0), ledger);
+        let rival = "The message does not split active from allocated.";
+        ledger.signal(&[CauseLabel::StreamHeldBlocks], weight::FAIR, rival, &refs);
+    }
+    if let Some(all) = oom.this_process {
+        let beyond = all.saturating_sub(reserved);
+        if beyond >= policy.outside_pytorch_min {
+            is_large = true;
+            let text = format!("{} {beyond} of this process's {all} are outside PyTorch's allocator.", of_rank(oom));
+            outside(oom, weight::STRONG, text, Some(beyond), &refs, ledger);
+        }
+    }
+    Some(is_large)
+}
+
+fn outside(oom: &OomEvent, gain: f64, text: String, bytes: Option<Bytes>, refs: &[EvidenceRef], ledger: &mut Ledger) {
+    let label = CauseLabel::NcclNontorchBuffers;
+    ledger.signal(&[label], gain, &text, refs);
+    ledger.caveat(label, "A context takes 0.25 to 0.6 GiB of it; other libraries count here too.");
+    let ranks: Vec<u32> = oom.rank.map(|r| r.0).into_iter().collect();
+    ledger.ranks(&[label], &ranks);
+    let how_much = bytes.map_or_else(|| "Memory".to_owned(), |b| b.to_string());
+    ledger.mechanism(
+        &[label],
+        &Mechanism {
+            because: "NCCL or another library holds memory outside PyTorch".to_owned(),
+            alone: format!("{how_much} outside PyTorch's allocator is large: NCCL buffers or another library."),
+            explained: None,
+        },
+    );
+    ledger.status(ITEM, ItemStatus::Fail);
+    ledger.claim(Claim {
+        item: ITEM,
+        label: Some(label),
+        severity: Severity::Critical,
+        confidence: 0.9,
+        text,
+        ranks,
+        refs: refs.to_vec(),
+    });
+}
+
+fn cache_is_large(gain: f64, text: String, refs: &[EvidenceRef], rank: Option<u32>, ledger: &mut Ledger) {
+    let label = CauseLabel::AllocatorFragmentation;
+    ledger.signal(&[label], gain, &text, refs);
+    ledger.ranks(&[label], rank.as_slice());
+    ledger.mechanism(
+        &[label],
+        &Mechanism {
+            because: "PyTorch's cache there holds memory that it cannot use".to_owned(),
+            alone: text.clone(),
+            explained: None,
+        },
+    );
+    ledger.status(ITEM, ItemStatus::Fail);
+    ledger.claim(Claim {
+        item: ITEM,
+        label: Some(label),
+        severity: Severity::Warning,
+        confidence: 0.9,
+        text,
+        ranks: rank.into_iter().collect(),
+        refs: refs.to_vec(),
+    });
+}
+
+/// Whether a part other than allocated is large.
+fn snapshot_device(case: &Case, snapshot: &SnapshotEvidence, device: &SnapshotDevice, ledger: &mut Ledger) -> bool {
+    let policy = case.policy;
+    let refs = case.refs([&snapshot.at]);
+    let rank = snapshot.rank.map(|r| r.0);
+    let who = rank.map_or_else(|| format!("On device {}", device.device), |r| format!("On rank {r}"));
+    let mut is_large = false;
+    let held = device.active.saturating_sub(device.allocated);
+    if held >= policy.stream_held_min && held.0 as f64 >= device.allocated.0 as f64 * policy.notice_share {
+        is_large = true;
+        let label = CauseLabel::StreamHeldBlocks;
+        let text = format!("{who} {held} are active but not allocated: freed, and waiting for another stream.");
+        ledger.signal(&[label], weight::STRONG, &text, &refs);
+        ledger.ranks(&[label], rank.as_slice());
+        ledger.mechanism(
+            &[label],
+            &Mechanism {
+                because: "freed blocks wait there for another stream".to_owned(),
+                alone: text.clone(),
+                explained: None,
+            },
+        );
+        ledger.status(ITEM, ItemStatus::Fail);
+        let ranks = rank.into_iter().collect();
+        ledger.claim(Claim {
+            item: ITEM,
+            label: Some(label),
+            severity: Severity::Warning,
+            confidence: 0.9,
+            text,
+            ranks,
+            refs: refs.clone(),
+        });
+    }
+    let cached = device
+        .reserved
+        .saturating_sub(device.active.max(device.allocated))
+        .saturating_sub(device.private_pool_inactive);
+    if cached >= policy.cached_min && cached.0 as f64 >= device.reserved.0 as f64 * policy.cached_share {
+        is_large = true;
+        let failed = !device.ooms.is_empty();
+        let text = format!(
+            "{who} {cached} of {} reserved are cached but not in use{}.",
+            device.reserved,
+            if failed { ", and an allocation failed" } else { "" }
+        );
+        // Between steps a full cache is normal: activations were just freed.
+        cache_is_large(if failed { weight::STRONG } else { weight::FAIR }, text, &refs, rank, ledger);
+        if !failed {
+            let label = CauseLabel::AllocatorFragmentation;
+            ledger.caveat(
+                label,
+                "A snapshot taken between two steps shows the activations' memory as cached; that is normal.",
+            );
+        }
+    }
+    is_large
+}
+
+/// Reserved far above allocated in one log line. Weak: allocated falls between steps, reserved does not.
+fn log_cache(case: &Case, ledger: &mut Ledger) {
+    let widest = case
+        .steps
+        .records()
+        .filter_map(|(_, row)| {
+            let used = row.peak_allocated.or(row.allocated)?;
+            let reserved = row.peak_reserved.or(row.reserved)?;
+            Some((row, used, reserved, reserved.saturating_sub(used)))
+        })
+        .max_by_key(|(_, _, _, cached)| *cached);
+    let Some((row, used, reserved, cached)) = widest else { return };
+    if cached < case.policy.cached_min || (cached.0 as f64) < reserved.0 as f64 * case.policy.cached_share {
+        return;
+    }
+    let refs = case.step_refs([row]);
+    let label = CauseLabel::AllocatorFragmentation;
+    let kind = if row.peak_allocated.is_some() { "at its peak" } else { "at that moment" };
+    let text = format!(
+        "{} has {reserved} reserved and {used} allocated {kind}: {cached} are cached.",
+        words::capital(&row.subject.to_string())
+    );
+    ledger.signal(&[label], if row.peak_allocated.is_some() { weight::GOOD } else { weight::FAIR }, &text, &refs);
+    ledger.caveat(label, "Between two steps allocated is low and reserved stays; only the peak of both tells.");
+    ledger.ranks(&[label], row.subject.rank().as_slice());
+    ledger.mechanism(
+        &[label],
+        &Mechanism {
+            because: "PyTorch's cache there holds memory that it does not use".to_owned(),
+            alone: text.clone(),
+            explained: None,
+        },
+    );
+    ledger.status(ITEM, ItemStatus::Suspect);
+    ledger.claim(Claim {
+        item: ITEM,
+        label: Some(label),
+        severity: Severity::Warning,
+        confidence: 0.8,
+        text,
+        ranks: row.subject.rank().into_iter().collect(),
+        refs,
+    });
+}

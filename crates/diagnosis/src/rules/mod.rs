@@ -1,0 +1,44 @@
+//! The rules: one module per checklist item, and one per group of causes that is no item of its own.
+//!
+//! A rule looks at the prepared evidence and writes reasons, claims and statuses into the ledger. No rule knows
+//! another one, and none knows where a piece of evidence came from beyond its kind.
+
+use crate::case::Case;
+use crate::combine::Ledger;
+
+mod accumulation_checkpointing;
+mod batch_divisibility;
+mod data_parallel;
+mod device_visibility;
+mod distributed_init;
+mod distributed_sampler;
+mod leaks;
+mod memory_stats;
+mod optimizer_state;
+mod other_processes;
+mod pipeline;
+mod preallocation;
+mod rank_only_work;
+mod sharded_init;
+mod unequal_cards;
+mod unsynced_buffers;
+
+/// Every rule, in checklist order, so that findings are numbered in the order in which a reader meets the items.
+pub(crate) const ALL: &[fn(&Case, &mut Ledger)] = &[
+    device_visibility::apply,
+    data_parallel::apply,
+    other_processes::apply,
+    unequal_cards::apply,
+    preallocation::apply,
+    distributed_init::apply,
+    distributed_sampler::apply,
+    batch_divisibility::apply,
+    optimizer_state::apply,
+    sharded_init::apply,
+    unsynced_buffers::apply,
+    rank_only_work::apply,
+    pipeline::apply,
+    memory_stats::apply,
+    leaks::apply,
+    accumulation_checkpointing::apply,
+];

@@ -1,0 +1,223 @@
+//! Item `rank_only_work`: no rank evaluates, gathers or saves alone on its GPU. Decided by the peaks per phase; a
+//! surplus in one card's own process only hints at it.
+
+use crate::case::Case;
+use crate::combine::{Claim, Ledger, Mechanism};
+use crate::imbalance::{Comparison, Source, Spread};
+use crate::policy::weight;
+use crate::stats::lower_median;
+use crate::steps::is_training;
+use crate::words;
+use rankscope_model::{Bytes, CauseLabel, Item, ItemStatus, Phase, Quantity, Severity, StepRecord, Subject};
+use std::collections::BTreeMap;
+
+const ITEM: Item = Item::RankOnlyWork;
+
+/// Most telling first.
+const QUANTITIES: [Quantity; 4] =
+    [Quantity::PeakAllocated, Quantity::Allocated, Quantity::PeakReserved, Quantity::Reserved];
+
+pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
+    let eval = phase(case, Phase::Eval, ledger);
+    let save = phase(case, Phase::Save, ledger);
+    if eval == Seen::Even && save == Seen::Even {
+        ledger.status(ITEM, ItemStatus::Pass);
+    }
+    own_surplus(case, ledger);
+}
+
+/// What the records of a phase show.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Nothing,
+    Even,
+    Uneven,
+}
+
+/// The causes that a phase speaks for: the plain one, and those that look alike.
+fn labels(phase: Phase) -> (CauseLabel, &'static [CauseLabel]) {
+    match phase {
+        Phase::Save => (CauseLabel::CkptStateGather, &[CauseLabel::Rank0LoggingOrTrace]),
+        _ => (CauseLabel::Rank0Eval, &[CauseLabel::MetricGatherOnGpu, CauseLabel::Rank0LoggingOrTrace]),
+    }
+}
+
+fn phase(case: &Case, phase: Phase, ledger: &mut Ledger) -> Seen {
+    let mut seen = Seen::Nothing;
+    for quantity in QUANTITIES {
+        let values = case.steps.peaks(quantity, |key| key.phase == Some(phase));
+        let training = case.steps.peaks(quantity, is_training);
+        let in_training = |subject: Subject| training.iter().find(|(s, _)| *s == subject).map(|(_, v)| *v);
+        if values.is_empty() {
+            continue;
+        }
+        let comparison = |values| Comparison {
+            quantity,
+            values,
+            capacities: BTreeMap::new(),
+            left_out: vec![],
+            source: Source::Steps,
+        };
+        let spread = comparison(values.clone()).spread(case.policy);
+        let training_spread = comparison(training.clone()).spread(case.policy);
+        match (values.as_slice(), spread) {
+            // One rank alone speaks of the phase: hold it against its own training peak.
+            ([(subject, peak)], _) if training.len() >= 2 => {
+                let Some(own) = in_training(*subject).filter(|own| case.policy.differs(*peak, *own)) else { continue };
+                let text = format!(
+                    "{} alone reports {}, and its {} there is {} against {} in training.",
+                    words::capital(&subject.to_string()),
+                    phase.word(),
+                    quantity.title(),
+                    Bytes(*peak),
+                    Bytes(own)
+                );
+                told(case, phase, *subject, weight::GOOD, text, Some(peak.saturating_sub(own)), ledger);
+                return Seen::Uneven;
+            }
+            (_, Some(spread)) if spread.stands_out() && !spread.is_low_outlier => {
+                let Some(subject) = spread.heaviest.first().copied() else { continue };
+                // A rank that is as far ahead in training does not owe it to this phase.
+                if training_spread.as_ref().is_some_and(|t| t.stands_out() && t.gap() >= spread.gap() / 2) {
+                    continue;
+                }
+                let text = format!(
+                    "In {} {} has {} {} against a median of {}; in training the ranks are equal.",
+                    phase.word(),
+                    subject,
+                    Bytes(spread.max),
+                    quantity.title(),
+                    Bytes(spread.median)
+                );
+                told(case, phase, subject, weight::STRONG, text, Some(spread.gap()), ledger);
+                return Seen::Uneven;
+            }
+            (_, Some(spread)) if values.len() == case.steps.subjects.len() && !spread.stands_out() => {
+                if seen == Seen::Nothing {
+                    even(case, phase, &comparison(values), &spread, ledger);
+                }
+                seen = Seen::Even;
+            }
+            _ => {}
+        }
+    }
+    seen
+}
+
+fn records<'a>(case: &Case<'a>, phase: Phase, subject: Option<Subject>) -> Vec<&'a StepRecord> {
+    let is_meant = |row: &&StepRecord| subject.is_none_or(|s| row.subject == s);
+    case.steps.records().filter(|(key, _)| key.phase == Some(phase)).map(|(_, row)| row).filter(is_meant).collect()
+}
+
+fn told(
+    case: &Case,
+    phase: Phase,
+    subject: Subject,
+    gain: f64,
+    text: String,
+    explained: Option<u64>,
+    ledger: &mut Ledger,
+) {
+    let refs = case.step_refs(records(case, phase, Some(subject)));
+    let (label, alike) = labels(phase);
+    ledger.signal(&[label], gain, &text, &refs);
+    ledger.signal(alike, gain / 2.0, &text, &refs);
+    ledger.caveat(
+        label,
+        "Which call in that phase takes the memory is not in the log; a snapshot of this rank names it.",
+    );
+    let ranks: Vec<u32> = subject.rank().into_iter().collect();
+    ledger.ranks(&[label], &ranks);
+    ledger.ranks(alike, &ranks);
+    let doing = if phase == Phase::Save { "saves" } else { "evaluates" };
+    let mechanism = Mechanism {
+        because: format!("it alone {doing}, on top of what training left"),
+        alone: format!("{} alone {doing}, on top of what training left.", words::capital(&subject.to_string())),
+        explained,
+    };
+    ledger.mechanism(&[label], &mechanism);
+    ledger.mechanism(alike, &mechanism);
+    ledger.status(ITEM, ItemStatus::Fail);
+    ledger.collect(ITEM, crate::collect::snapshots());
+    ledger.claim(Claim {
+        item: ITEM,
+        label: Some(label),
+        severity: Severity::Critical,
+        confidence: 0.9,
+        text,
+        ranks,
+        refs,
+    });
+}
+
+fn even(case: &Case, phase: Phase, comparison: &Comparison, spread: &Spread, ledger: &mut Ledger) {
+    ledger.claim(Claim {
+        item: ITEM,
+        label: None,
+        severity: Severity::Info,
+        confidence: 0.9,
+        text: format!(
+            "In {} all {} ranks stay between {} and {} {}.",
+            phase.word(),
+            words::count(comparison.values.len()),
+            Bytes(spread.min),
+            Bytes(spread.max),
+            comparison.quantity.title()
+        ),
+        ranks: vec![],
+        refs: case.step_refs(records(case, phase, None)),
+    });
+}
+
+/// In one table: the surplus of the first card is in its own process. Duties of rank 0 look like this; one table cannot
+/// say which.
+fn own_surplus(case: &Case, ledger: &mut Ledger) {
+    let Some((comparison, spread)) = &case.main else { return };
+    let (Source::Tables(_), [card]) = (&comparison.source, spread.heaviest.as_slice()) else { return };
+    let Some((_, view)) = case.focus().filter(|(_, view)| view.lists_processes()) else { return };
+    let one_process = |subject: Subject| match view.gpu(subject)?.compute.as_slice() {
+        [row] => row.used.map(|b| (*row, b.0)),
+        _ => None,
+    };
+    let Some((row, own)) = one_process(*card) else { return };
+    let others: Vec<u64> = comparison
+        .values
+        .iter()
+        .filter(|(subject, _)| subject != card)
+        .filter_map(|(subject, _)| one_process(*subject).map(|(_, bytes)| bytes))
+        .collect();
+    let Some(usual) = lower_median(&others).filter(|_| others.len() + 1 == comparison.values.len()) else { return };
+    let surplus = own.saturating_sub(usual);
+    if (surplus as f64) < spread.gap() as f64 * case.policy.explains_most || spread.is_low_outlier {
+        return;
+    }
+    let refs = case.refs([&row.at]);
+    let text =
+        format!("The surplus is in {card}'s own process: {} against {} on the other cards.", Bytes(own), Bytes(usual));
+    let is_first = comparison.values.first().is_some_and(|(subject, _)| subject == card);
+    if is_first {
+        ledger.signal(
+            &[
+                CauseLabel::Rank0Eval,
+                CauseLabel::CkptStateGather,
+                CauseLabel::Rank0LoggingOrTrace,
+                CauseLabel::Rank0AuxBuffers,
+                CauseLabel::PerStepLeak,
+            ],
+            weight::FAINT,
+            format!("{text} It is the first GPU, where rank 0 usually runs."),
+            &refs,
+        );
+        ledger.status(ITEM, ItemStatus::Suspect);
+    }
+    ledger.collect(ITEM, crate::collect::phase_line());
+    ledger.claim(Claim {
+        item: ITEM,
+        label: None,
+        severity: Severity::Warning,
+        confidence: 0.95,
+        text,
+        ranks: vec![],
+        refs,
+    });
+}

@@ -1,0 +1,119 @@
+//! Call sites of the snapshots of several ranks, side by side: what one rank holds and the others do not.
+//!
+//! Only the largest sites of each snapshot are known; a site that is not among them is bounded, never zero.
+
+use crate::policy::Policy;
+use rankscope_model::{CallSite, CauseLabel, Evidence, Frame, Provenance};
+use std::collections::BTreeMap;
+
+/// A site that is far larger on one rank than on every other.
+pub(crate) struct LoneSite<'a> {
+    /// Who holds it.
+    pub rank: u32,
+    /// Live bytes there.
+    pub bytes: u64,
+    /// Upper bound for every other rank.
+    pub others: u64,
+    /// `function (file:line)`.
+    pub place: String,
+    /// What the names in the stack say.
+    pub label: CauseLabel,
+    /// The snapshot.
+    pub at: &'a Provenance,
+}
+
+/// What the call sites of at least two ranks say.
+pub(crate) struct Sites<'a> {
+    /// Ranks with call sites.
+    pub ranks: Vec<u32>,
+    /// Sites that live on one rank, largest first.
+    pub lone: Vec<LoneSite<'a>>,
+    /// Some site on every rank was made by an optimizer.
+    pub has_optimizer: bool,
+    /// The snapshots.
+    pub places: Vec<&'a Provenance>,
+}
+
+/// Words in function or file names, and the cause that such a site speaks for, first match wins.
+const SIGNS: &[(&[&str], CauseLabel)] = &[
+    (&["optim", "adam", "_init_group", "sgd"], CauseLabel::OptimizerOrWrapOrder),
+    (&["state_dict", "summon", "gather_16bit", "save_checkpoint", "torch_save"], CauseLabel::CkptStateGather),
+    (&["add_graph", "jit/_trace", "log_images", "sample_log", "generate_samples"], CauseLabel::Rank0LoggingOrTrace),
+    (&["all_gather", "metric", "accumulate_pred"], CauseLabel::MetricGatherOnGpu),
+    (&["evaluate", "validate", "validation", "eval_step", "test_step"], CauseLabel::Rank0Eval),
+    (&["ema", "memory_bank", "lookup", "register_buffer", "queue"], CauseLabel::Rank0AuxBuffers),
+];
+
+/// Holds the call sites side by side; `None` with fewer than two ranks that have any.
+pub(crate) fn compare<'a>(evidence: &'a Evidence, policy: &Policy) -> Option<Sites<'a>> {
+    type ByPlace<'a> = BTreeMap<String, (u64, &'a CallSite)>;
+    let mut per_rank: BTreeMap<u32, (ByPlace, u64, &Provenance)> = BTreeMap::new();
+    for snapshot in &evidence.snapshots {
+        let Some(rank) = snapshot.rank else { continue };
+        let sites: Vec<&CallSite> =
+            snapshot.devices.iter().flat_map(|d| &d.top_sites).filter(|site| !site.frames.is_empty()).collect();
+        // Whatever is not listed is at most as large as the smallest that is.
+        let Some(bound) = sites.iter().map(|site| site.bytes.0).min() else { continue };
+        let mut by_place = ByPlace::new();
+        for site in sites {
+            let entry = by_place.entry(place(site)).or_insert((0, site));
+            entry.0 = entry.0.saturating_add(site.bytes.0);
+        }
+        per_rank.insert(rank.0, (by_place, bound, &snapshot.at));
+    }
+    if per_rank.len() < 2 {
+        return None;
+    }
+    let mut lone = Vec::new();
+    for (rank, (sites, _, at)) in &per_rank {
+        for (place, (bytes, site)) in sites {
+            let others = per_rank
+                .iter()
+                .filter(|(other, _)| *other != rank)
+                .map(|(_, (theirs, bound, _))| theirs.get(place).map_or(*bound, |(bytes, _)| *bytes))
+                .max()
+                .unwrap_or(0);
+            if policy.differs(*bytes, others) {
+                lone.push(LoneSite {
+                    rank: *rank,
+                    bytes: *bytes,
+                    others,
+                    place: place.clone(),
+                    label: label(site),
+                    at,
+                });
+            }
+        }
+    }
+    lone.sort_by_key(|site| std::cmp::Reverse(site.bytes.saturating_sub(site.others)));
+    let is_optimizer =
+        |sites: &ByPlace| sites.values().any(|(_, site)| label(site) == CauseLabel::OptimizerOrWrapOrder);
+    Some(Sites {
+        ranks: per_rank.keys().copied().collect(),
+        has_optimizer: per_rank.values().all(|(sites, _, _)| is_optimizer(sites)),
+        places: per_rank.values().map(|(_, _, at)| *at).collect(),
+        lone,
+    })
+}
+
+/// The innermost frame of the user's own code, else the innermost.
+fn place(site: &CallSite) -> String {
+    let is_own = |frame: &&Frame| {
+        frame.line > 0
+            && !["site-packages", "dist-packages", "/torch/", "<frozen"].iter().any(|p| frame.file.contains(p))
+    };
+    let frame = site.frames.iter().find(is_own).or_else(|| site.frames.first());
+    frame.map_or_else(String::new, |frame| format!("{} ({}:{})", frame.function, frame.file, frame.line))
+}
+
+fn label(site: &CallSite) -> CauseLabel {
+    let says = |word: &str| {
+        site.frames
+            .iter()
+            .any(|f| f.function.to_ascii_lowercase().contains(word) || f.file.to_ascii_lowercase().contains(word))
+    };
+    SIGNS
+        .iter()
+        .find(|(words, _)| words.iter().any(|word| says(word)))
+        .map_or(CauseLabel::Rank0AuxBuffers, |(_, label)| *label)
+}

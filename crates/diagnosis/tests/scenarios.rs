@@ -1,0 +1,528 @@
+//! What the diagnosis says of evidence built by hand, one scenario a test.
+
+#![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test fails loudly; an absent cause is exactly zero")]
+
+mod support;
+
+use rankscope_diagnosis::{Policy, diagnose, figures, next_step};
+use rankscope_model::{
+    ArtifactId, ArtifactKind, Bytes, CallSite, CauseLabel, Diagnosis, Evidence, Frame, Item, ItemStatus, MIB, PartKind,
+    Phase, Provenance, Rank, SeriesAxis, SnapshotDevice, SnapshotEvidence, Subject, Verdict,
+};
+use support::{Build, mib, others};
+
+fn run(evidence: &Evidence) -> Diagnosis {
+    diagnose(evidence, &Policy::default())
+}
+
+fn top(diagnosis: &Diagnosis) -> Option<CauseLabel> {
+    diagnosis.causes.first().map(|cause| cause.label)
+}
+
+fn confidence(diagnosis: &Diagnosis, label: CauseLabel) -> f64 {
+    diagnosis.causes.iter().find(|cause| cause.label == label).map_or(0.0, |cause| cause.confidence)
+}
+
+fn status(diagnosis: &Diagnosis, item: Item) -> ItemStatus {
+    diagnosis.checklist.iter().find(|entry| entry.item == item).unwrap().status
+}
+
+fn smi() -> Build {
+    Build::default().file("nvidia-smi.txt", ArtifactKind::NvidiaSmi)
+}
+
+fn log() -> Build {
+    Build::default().file("train.log", ArtifactKind::StepLog)
+}
+
+// ---- stage 1: process rows ----
+
+#[test]
+fn rows_that_appear_before_any_work_point_to_the_binding() {
+    let own = |used: u64| -> Vec<(u32, u64, u64, u8)> { (0..4).map(|g| (g, used, 24268, 0)).collect() };
+    let rows: Vec<(u32, u32, &str, u64)> = (0..4).map(|g| (g, 500 + g, "python3", 1655)).collect();
+    let mut later = rows.clone();
+    later.extend((1..4).map(|g| (0, 500 + g, "python3", 521)));
+    let mut cards = own(1659);
+    cards[0].1 += 3 * 521;
+    let evidence = smi().table(Some(0), &own(1659), &rows).table(Some(60), &cards, &later).evidence;
+    let diagnosis = run(&evidence);
+    assert_eq!(top(&diagnosis), Some(CauseLabel::CtxNoSetDevice));
+    assert!(
+        confidence(&diagnosis, CauseLabel::CtxNoSetDevice)
+            > confidence(&run(&support::stray_contexts()), CauseLabel::CtxNoSetDevice)
+    );
+    let opens = diagnosis.imbalance.as_ref().unwrap().opens_at.as_ref().unwrap();
+    assert_eq!(opens.text, "between 10:00:00 and 10:01:00");
+    let timeline = figures(&evidence, &diagnosis, &Policy::default()).timeline.unwrap();
+    assert_eq!((timeline.axis, timeline.lines.len()), (SeriesAxis::UnixMicros, 4));
+    assert_eq!(timeline.marks[0].text, "gap opens");
+}
+
+#[test]
+fn rows_that_come_with_the_work_point_to_a_helper() {
+    let before: Vec<_> = (0..4).map(|g| (g, 1881, 40537, 0)).collect();
+    let rows: Vec<_> = (0..4).map(|g| (g, 77301 + g, "python", 1877)).collect();
+    let mut after: Vec<_> = (0..4).map(|g| (g, 18211, 40537, 95)).collect();
+    after[0].1 += 3 * 505;
+    let mut later: Vec<_> = (0..4).map(|g| (g, 77301 + g, "python", 18207)).collect();
+    later.extend((1..4).map(|g| (0, 77301 + g, "python", 505)));
+    let diagnosis = run(&smi().table(Some(0), &before, &rows).table(Some(38), &after, &later).evidence);
+    assert_eq!(top(&diagnosis), Some(CauseLabel::HelperThreadOrLibCtx));
+}
+
+#[test]
+fn foreign_rows_of_state_size_are_tensors_not_contexts() {
+    let diagnosis = run(&smi()
+        .table(
+            None,
+            &[(0, 14266, 15360, 97), (1, 11878, 15360, 92)],
+            &[(0, 11, "python", 11872), (0, 12, "python", 2386), (1, 12, "python", 11870)],
+        )
+        .evidence);
+    assert_eq!(top(&diagnosis), Some(CauseLabel::HardcodedOrDefaultDevice));
+    assert_eq!(confidence(&diagnosis, CauseLabel::CtxNoSetDevice), 0.0);
+    assert!(diagnosis.summary.contains("also put tensors on it"), "{}", diagnosis.summary);
+}
+
+#[test]
+fn all_processes_on_one_card_while_the_others_are_empty_is_a_mapping() {
+    let mut cards = vec![(0, 16067, 16130, 100)];
+    cards.extend((1..8).map(|g| (g, 11, 16130, 0)));
+    let rows: Vec<_> = (0..8).map(|n| (0, 27001 + n, "python3", 2005)).collect();
+    let diagnosis = run(&smi().table(None, &cards, &rows).evidence);
+    assert_eq!(diagnosis.verdict, Verdict::Imbalance);
+    assert_eq!(top(&diagnosis), Some(CauseLabel::RankGpuMapping));
+    assert_eq!(status(&diagnosis, Item::DeviceVisibility), ItemStatus::Fail);
+}
+
+#[test]
+fn small_rows_of_processes_without_a_card_of_their_own_are_workers() {
+    let rows: Vec<_> = (0..12).map(|n| (0, 418_800 + 3 * n, "python", 312)).collect();
+    let diagnosis = run(&smi().table(None, &[(0, 3748, 24576, 0), (1, 6, 24576, 0)], &rows).evidence);
+    assert_eq!(top(&diagnosis), Some(CauseLabel::CtxInWorkerProcesses));
+}
+
+#[test]
+fn every_process_on_every_card_is_an_object_collective_unless_the_rows_are_empty() {
+    let cards: Vec<_> = (0..4).map(|g| (g, 33400, 81559, 95)).collect();
+    let everywhere = |off: u64| -> Vec<(u32, u32, &str, u64)> {
+        (0..4).flat_map(|g| (0..4).map(move |p| (g, 70101 + p, "python", if p == g { 31800 } else { off }))).collect()
+    };
+    let diagnosis = run(&smi().table(None, &cards, &everywhere(524)).evidence);
+    assert_eq!(top(&diagnosis), Some(CauseLabel::ObjectCollectiveDevice));
+    assert_eq!(confidence(&diagnosis, CauseLabel::CtxNoSetDevice), 0.0);
+    let benign = run(&smi().table(None, &cards, &everywhere(0)).evidence);
+    assert_eq!((benign.verdict, benign.causes.len()), (Verdict::Balanced, 0));
+    assert_eq!(status(&benign, Item::DeviceVisibility), ItemStatus::Pass);
+}
+
+#[test]
+fn one_process_on_all_cards_is_data_parallel_and_on_one_card_a_single_gpu_job() {
+    let cards = [(0, 30942, 32480, 95), (1, 18974, 32480, 91), (2, 18974, 32480, 93)];
+    let rows = [(0, 12877, "python", 30931), (1, 12877, "python", 18963), (2, 12877, "python", 18963)];
+    let diagnosis = run(&smi().table(None, &cards, &rows).evidence);
+    assert_eq!(top(&diagnosis), Some(CauseLabel::DataparallelMaster));
+    assert_eq!(status(&diagnosis, Item::DistributedSampler), ItemStatus::NotApplicable);
+    assert_eq!(next_step(&diagnosis).unwrap().0, Item::Verified);
+
+    let cards = [(0, 76008, 81920, 100), (1, 408, 81920, 0), (2, 408, 81920, 0)];
+    let rows = [(0, 5120, "python", 76000), (1, 5120, "python", 400), (2, 5120, "python", 400)];
+    let diagnosis = run(&smi().table(None, &cards, &rows).evidence);
+    assert_eq!(top(&diagnosis), Some(CauseLabel::SingleGpuJobIdleContexts));
+}
+
+#[test]
+fn contexts_on_a_card_where_nobody_works_are_found() {
+    let mut cards: Vec<_> = (0..8).map(|g| (g, 11, 10989, 0)).collect();
+    cards[0].1 = 1165;
+    (cards[5].1, cards[6].1) = (7011, 7011);
+    let rows =
+        [(0, 24510, "python", 577), (0, 24577, "python", 577), (5, 24510, "python", 7000), (6, 24577, "python", 7000)];
+    let diagnosis = run(&smi().table(None, &cards, &rows).evidence);
+    assert_eq!(diagnosis.verdict, Verdict::Imbalance);
+    assert_eq!(diagnosis.imbalance.as_ref().unwrap().heaviest, [Subject::Device(0)]);
+    assert_eq!(top(&diagnosis), Some(CauseLabel::CtxNoSetDevice));
+}
+
+#[test]
+fn another_tenant_a_leftover_and_a_desktop_are_told_apart() {
+    let tenant = run(&smi()
+        .table(
+            None,
+            &[(0, 20000, 24000, 90), (1, 10000, 24000, 90), (2, 10000, 24000, 90)],
+            &[(0, 5, "python", 9990), (0, 77, "blender", 10000), (1, 6, "python", 9990), (2, 7, "python", 9990)],
+        )
+        .evidence);
+    assert_eq!(top(&tenant), Some(CauseLabel::OtherTenant));
+
+    let nameless = run(&smi()
+        .table(
+            None,
+            &[(0, 6382, 12287, 0), (1, 0, 12287, 0)],
+            &[(0, 28114, "Unknown Error", 5371), (0, 28390, "Unknown Error", 1011)],
+        )
+        .evidence);
+    assert_eq!(top(&nameless), Some(CauseLabel::ZombieLeftover));
+
+    let survivor = run(&smi()
+        .table(
+            Some(0),
+            &[(0, 29351, 32510, 99), (1, 29351, 32510, 89)],
+            &[(0, 52573, "python3", 29347), (1, 52574, "python3", 29347)],
+        )
+        .table(Some(400), &[(0, 4, 32510, 0), (1, 29351, 32510, 100)], &[(1, 52574, "python3", 29347)])
+        .evidence);
+    assert_eq!(top(&survivor), Some(CauseLabel::ZombieLeftover));
+
+    let desktop = run(&smi()
+        .table(
+            None,
+            &[(0, 6862, 7982, 95), (1, 5955, 7982, 96)],
+            &[
+                (0, 1377, "/usr/lib/xorg/Xorg", 512),
+                (0, 1619, "/usr/bin/gnome-shell", 399),
+                (0, 9714, "python", 5940),
+                (1, 9715, "python", 5940),
+            ],
+        )
+        .evidence);
+    assert_eq!(top(&desktop), Some(CauseLabel::HeterogeneousOrDisplayGpu));
+    assert!(confidence(&desktop, CauseLabel::HeterogeneousOrDisplayGpu) > 0.8);
+}
+
+#[test]
+fn memory_that_no_process_owns_is_shown_as_such() {
+    let evidence = smi()
+        .table(
+            None,
+            &[(0, 20000, 24000, 90), (1, 10010, 24000, 90), (2, 10010, 24000, 90)],
+            &[(0, 5, "python", 9990), (1, 6, "python", 9990), (2, 7, "python", 9990)],
+        )
+        .evidence;
+    let diagnosis = run(&evidence);
+    assert_eq!(top(&diagnosis), Some(CauseLabel::ZombieLeftover));
+    let charts = figures(&evidence, &diagnosis, &Policy::default());
+    let parts: Vec<_> = charts.composition[0].parts.iter().map(|p| (p.kind, p.bytes)).collect();
+    assert_eq!(parts, [(PartKind::OwnProcess, Bytes::from_mib(9990)), (PartKind::Unaccounted, Bytes::from_mib(10010))]);
+    assert_eq!(charts.composition[0].source, "nvidia-smi.txt:2-5");
+}
+
+#[test]
+fn full_cards_at_zero_utilisation_were_taken_at_start() {
+    let cards: Vec<_> = (0..4).map(|g| (g, 15981, 16130, 0)).collect();
+    let rows: Vec<_> = (0..4).flat_map(|g| [(g, 2101, "python", 211), (g, 2102, "python", 15337)]).collect();
+    let diagnosis = run(&smi().table(None, &cards, &rows).evidence);
+    assert_eq!(diagnosis.verdict, Verdict::UniformPressure);
+    assert_eq!(top(&diagnosis), Some(CauseLabel::FrameworkPrealloc));
+}
+
+// ---- verdicts ----
+
+#[test]
+fn all_cards_equally_full_is_pressure_and_half_full_is_balanced() {
+    let rows: Vec<_> = (0..4).map(|g| (g, 100 + g, "python", 31500)).collect();
+    let full: Vec<_> = (0..4).map(|g| (g, 31600 + u64::from(g), 32510, 99)).collect();
+    let diagnosis = run(&smi().table(None, &full, &rows).evidence);
+    assert_eq!(diagnosis.verdict, Verdict::UniformPressure);
+    assert!(diagnosis.causes.is_empty());
+    let half: Vec<_> = (0..4).map(|g| (g, 31600 + u64::from(g), 81000, 99)).collect();
+    let diagnosis = run(&smi().table(None, &half, &rows).evidence);
+    assert_eq!(diagnosis.verdict, Verdict::Balanced);
+    assert_eq!(diagnosis.imbalance.unwrap().heaviest, []);
+}
+
+#[test]
+fn one_card_or_no_processes_is_inconclusive_and_names_no_cause() {
+    let one = run(&smi().table(None, &[(0, 20000, 24000, 90)], &[(0, 5, "python", 19990)]).evidence);
+    assert_eq!((one.verdict, one.causes.len()), (Verdict::Inconclusive, 0));
+    assert!(one.imbalance.is_none());
+    let container =
+        run(&smi().table(None, &[(0, 21530, 24576, 90), (1, 9714, 24576, 90), (2, 9718, 24576, 90)], &[]).evidence);
+    assert_eq!((container.verdict, container.causes.len()), (Verdict::Imbalance, 0));
+    assert!(container.summary.contains("not settled"), "{}", container.summary);
+    assert_eq!(next_step(&container).unwrap().0, Item::DeviceVisibility);
+}
+
+#[test]
+fn missing_is_not_zero() {
+    let mut evidence =
+        smi().table(None, &[(0, 10000, 24000, 90), (1, 10000, 24000, 90), (2, 10000, 24000, 90)], &[]).evidence;
+    evidence.device_tables[0].devices[2].used = None;
+    let diagnosis = run(&evidence);
+    let imbalance = diagnosis.imbalance.as_ref().unwrap();
+    assert_eq!(diagnosis.verdict, Verdict::Balanced);
+    assert_eq!((imbalance.compared, imbalance.mean_bytes), (2, Bytes::from_mib(10000)));
+
+    let records = log()
+        .step(0, Some(1), |r| r.allocated = mib(9000))
+        .step(1, Some(1), |r| r.allocated = mib(9000))
+        .step(2, Some(1), |r| r.batch_samples = Some(8))
+        .evidence;
+    let diagnosis = run(&records);
+    assert_eq!(diagnosis.verdict, Verdict::Balanced);
+    assert!(diagnosis.findings.iter().any(|f| f.claim.contains("Rank 2 has no figure") && f.ranks == [2]));
+}
+
+#[test]
+fn an_unexplained_gap_lists_no_placeholder_cause() {
+    let mut evidence = log();
+    for step in 0..4 {
+        for rank in 0..4 {
+            evidence =
+                evidence.step(rank, Some(step), |r| r.peak_allocated = mib(if rank == 2 { 30000 } else { 20000 }));
+        }
+    }
+    let diagnosis = run(&evidence.evidence);
+    assert_eq!(diagnosis.verdict, Verdict::Imbalance);
+    assert!(diagnosis.causes.iter().all(|c| !matches!(c.label, CauseLabel::Unresolved | CauseLabel::Benign)));
+    assert!(diagnosis.summary.contains("not settled"));
+    assert_eq!(diagnosis.imbalance.as_ref().unwrap().opens_at.as_ref().unwrap().step, Some(0));
+}
+
+// ---- stage 2: input ----
+
+fn lengths(table: &[&[(u64, u64)]]) -> Evidence {
+    let mut build = log();
+    for (step, ranks) in table.iter().enumerate() {
+        for (rank, (samples, length)) in ranks.iter().enumerate() {
+            let (rank, step) = (u32::try_from(rank).unwrap(), u64::try_from(step).unwrap());
+            build = build.step(rank, Some(step), |r| {
+                r.phase = Some(Phase::Train);
+                r.batch_shape = Some(vec![*samples, *length]);
+                r.peak_allocated = mib(8000 + samples * length / 4);
+            });
+        }
+    }
+    build.evidence
+}
+
+#[test]
+fn peaks_that_follow_lengths_are_variable_shapes() {
+    let evidence = lengths(&[
+        &[(8, 512), (8, 498), (8, 505), (8, 934)],
+        &[(8, 700), (8, 480), (8, 505), (8, 600)],
+        &[(8, 512), (8, 1498), (8, 505), (8, 634)],
+        &[(8, 312), (8, 498), (8, 505), (8, 500)],
+    ]);
+    let diagnosis = run(&evidence);
+    assert_eq!(diagnosis.verdict, Verdict::Imbalance);
+    assert_eq!(top(&diagnosis), Some(CauseLabel::VariableShapeBatches));
+    assert!(diagnosis.causes[0].confidence > 0.8);
+    assert_eq!(status(&diagnosis, Item::BatchDivisibility), ItemStatus::Fail);
+    assert!(diagnosis.causes[0].why[0].contains("r = 1.00"), "{:?}", diagnosis.causes[0].why);
+    // The peaks are an exact function of the lengths: the slope explains the whole gap.
+    let imbalance = diagnosis.imbalance.unwrap();
+    let gap = imbalance.max_bytes.0 - imbalance.median_bytes.0;
+    assert!(imbalance.explained_bytes.unwrap().0.abs_diff(gap) < MIB);
+    assert!(diagnosis.findings.iter().any(|f| f.claim.starts_with("Uneven input")));
+}
+
+#[test]
+fn a_rank_that_always_gets_more_samples_is_an_uneven_split() {
+    let steps: Vec<Vec<(u64, u64)>> = (0..4).map(|_| vec![(14, 256), (8, 256), (8, 256), (8, 256)]).collect();
+    let table: Vec<&[(u64, u64)]> = steps.iter().map(Vec::as_slice).collect();
+    let diagnosis = run(&lengths(&table));
+    assert_eq!(top(&diagnosis), Some(CauseLabel::UnevenBatchSplit), "{:?}", diagnosis.causes);
+}
+
+#[test]
+fn equal_batches_pass_and_speak_against_the_input() {
+    let mut build = log();
+    for step in 0..4 {
+        for rank in 0..4 {
+            build = build.step(rank, Some(step), |r| {
+                r.batch_shape = Some(vec![8, 512]);
+                r.peak_allocated = mib(if rank == 0 { 30000 } else { 20000 });
+            });
+        }
+    }
+    let diagnosis = run(&build.evidence);
+    assert_eq!(status(&diagnosis, Item::BatchDivisibility), ItemStatus::Pass);
+    assert!(diagnosis.findings.iter().any(|f| f.claim.starts_with("Uneven burden")));
+    assert_eq!(confidence(&diagnosis, CauseLabel::VariableShapeBatches), 0.0);
+}
+
+#[test]
+fn batches_that_repeat_every_epoch_were_never_reshuffled() {
+    let mut build = log();
+    for epoch in 0..2 {
+        for step in 0..6u64 {
+            for rank in 0..2u32 {
+                let length = 400 + (step * 7 + u64::from(rank) * 3) % 11 * 60;
+                build = build.step(rank, Some(step), |r| {
+                    r.batch_shape = Some(vec![16, length]);
+                    r.peak_allocated = mib(4000 + length * 4 + epoch);
+                });
+            }
+        }
+    }
+    let diagnosis = run(&build.evidence);
+    assert_eq!(top(&diagnosis), Some(CauseLabel::SamplerMissingOrNoSetEpoch));
+    assert_eq!(status(&diagnosis, Item::DistributedSampler), ItemStatus::Fail);
+    assert!(confidence(&diagnosis, CauseLabel::VariableShapeBatches) > 0.0);
+}
+
+#[test]
+fn equal_shapes_with_unequal_tokens_are_dealt_inside_the_model() {
+    let mut build = log();
+    for step in 0..5 {
+        for rank in 0..4u32 {
+            let tokens = if rank == 2 { 20768 } else { 4000 + step * 10 + u64::from(rank) };
+            build = build.step(rank, Some(step), |r| {
+                r.batch_shape = Some(vec![1, 4096]);
+                r.batch_tokens = Some(tokens);
+                r.peak_allocated = mib(36000 + tokens * 2);
+            });
+        }
+    }
+    assert_eq!(top(&run(&build.evidence)), Some(CauseLabel::MoeRoutingImbalance));
+}
+
+// ---- stages 3 and 4 ----
+
+#[test]
+fn a_rank_that_is_heavy_in_evaluation_only_evaluates_alone() {
+    let mut build = log();
+    for (phase, step) in [(Phase::Train, 1), (Phase::Train, 2), (Phase::Eval, 2), (Phase::Train, 3)] {
+        for rank in 0..4u32 {
+            let peak = if phase == Phase::Eval && rank == 0 { 31000 } else { 20000 };
+            build = build.step(rank, Some(step), |r| {
+                r.phase = Some(phase);
+                r.batch_shape = Some(vec![8, 128]);
+                r.peak_allocated = mib(peak);
+            });
+        }
+    }
+    let diagnosis = run(&build.evidence);
+    assert_eq!(top(&diagnosis), Some(CauseLabel::Rank0Eval));
+    assert_eq!(diagnosis.causes[0].ranks, [0]);
+    assert_eq!(status(&diagnosis, Item::RankOnlyWork), ItemStatus::Fail);
+    let opens = diagnosis.imbalance.unwrap().opens_at.unwrap();
+    assert_eq!((opens.phase, opens.text.as_str()), (Some(Phase::Eval), "at step 2 (eval)"));
+}
+
+#[test]
+fn memory_that_grows_with_every_record_leaks() {
+    let mut build = log();
+    for step in 0..10 {
+        for rank in 0..2 {
+            build = build.step(rank, Some(step), |r| r.allocated = mib(2400 + 1840 * step));
+        }
+    }
+    let diagnosis = run(&build.evidence);
+    assert_eq!(top(&diagnosis), Some(CauseLabel::PerStepLeak));
+    assert_eq!(diagnosis.causes[0].ranks, [0, 1]);
+}
+
+#[test]
+fn every_rank_but_zero_higher_from_the_start_is_an_asymmetric_init() {
+    let mut build = log();
+    for rank in 0..8 {
+        build = build.step(rank, Some(1), |r| r.reserved = mib(if rank == 0 { 23700 } else { 79900 }));
+    }
+    let diagnosis = run(&build.evidence);
+    assert_eq!(diagnosis.verdict, Verdict::Imbalance);
+    assert_eq!(top(&diagnosis), Some(CauseLabel::ShardedInitAsymmetry));
+    assert_eq!(diagnosis.imbalance.unwrap().heaviest.len(), 7);
+}
+
+#[test]
+fn out_of_memory_messages_are_split_into_cache_outside_and_others() {
+    let oom = |edit: fn(&mut rankscope_model::OomEvent)| {
+        run(&Build::default().file("oom.txt", ArtifactKind::OomMessage).oom(edit).evidence)
+    };
+    let cached = oom(|o| {
+        (o.tried, o.total, o.allocated, o.reserved) = (mib(648), mib(40540), mib(23511), mib(37058));
+    });
+    assert_eq!(top(&cached), Some(CauseLabel::AllocatorFragmentation));
+    assert_eq!(cached.verdict, Verdict::Inconclusive);
+    let outside = oom(|o| {
+        (o.this_process, o.allocated, o.reserved_unallocated) = (mib(96030), mib(75694), mib(8304));
+    });
+    assert_eq!(top(&outside), Some(CauseLabel::NcclNontorchBuffers));
+    let shared = oom(|o| {
+        (o.device, o.this_process, o.allocated, o.reserved_unallocated) = (Some(0), mib(10834), mib(9789), mib(534));
+        o.others = others(&[(1_871_202, 10127), (1_871_203, 35870), (1_871_204, 24360)]);
+    });
+    assert_eq!(top(&shared), Some(CauseLabel::RankGpuMapping));
+    let plain = oom(|o| {
+        (o.this_process, o.allocated, o.reserved_unallocated) = (mib(23992), mib(22845), mib(411));
+    });
+    assert_eq!(status(&plain, Item::MemoryStats), ItemStatus::Pass);
+    assert!(plain.causes.is_empty());
+}
+
+fn snapshot(rank: u32, sites: &[(&str, u64)]) -> SnapshotEvidence {
+    let site = |(function, mib): &(&str, u64)| CallSite {
+        frames: vec![Frame { function: (*function).to_owned(), file: "train.py".to_owned(), line: 10 }],
+        bytes: Bytes::from_mib(*mib),
+        blocks: 3,
+    };
+    let total = sites.iter().map(|(_, mib)| Bytes::from_mib(*mib)).sum();
+    SnapshotEvidence {
+        at: Provenance::offset(ArtifactId(rank), 0),
+        rank: Some(Rank(rank)),
+        torch_versions: "2.5 - 2.7".to_owned(),
+        devices: vec![SnapshotDevice {
+            device: rank,
+            reserved: total,
+            allocated: total,
+            active: total,
+            requested: None,
+            private_pool_inactive: Bytes(0),
+            segments: 1,
+            blocks: 1,
+            events: 0,
+            mismatched_segments: 0,
+            peak_requested_in_window: None,
+            window_truncated: false,
+            live: None,
+            top_sites: sites.iter().map(site).collect(),
+            ooms: vec![],
+        }],
+    }
+}
+
+#[test]
+fn a_call_site_on_one_rank_only_is_named() {
+    let mut build = Build::default();
+    for rank in 0..2 {
+        build = build.file(&format!("snapshot_rank{rank}.pickle"), ArtifactKind::TorchSnapshot);
+    }
+    let mut evidence = build.evidence;
+    evidence.snapshots = vec![
+        snapshot(0, &[("forward", 4000), ("update_ema", 3000), ("adam_step", 2000), ("small", 10)]),
+        snapshot(1, &[("forward", 4000), ("adam_step", 2000), ("small", 10)]),
+    ];
+    let diagnosis = run(&evidence);
+    assert_eq!(top(&diagnosis), Some(CauseLabel::Rank0AuxBuffers));
+    assert_eq!(diagnosis.causes[0].ranks, [0]);
+    assert_eq!(status(&diagnosis, Item::UnsyncedBuffers), ItemStatus::Fail);
+    assert_eq!(status(&diagnosis, Item::OptimizerState), ItemStatus::Pass);
+
+    evidence.snapshots = (0..2).map(|rank| snapshot(rank, &[("forward", 4000), ("adam_step", 2000)])).collect();
+    let diagnosis = run(&evidence);
+    assert_eq!((diagnosis.verdict, diagnosis.causes.len()), (Verdict::Balanced, 0));
+    assert_eq!(status(&diagnosis, Item::UnsyncedBuffers), ItemStatus::Pass);
+}
+
+#[test]
+fn many_ranks_and_steps_stay_quick_and_bounded() {
+    let mut build = log();
+    for step in 0..3000 {
+        for rank in 0..32 {
+            build = build.step(rank, Some(step), |r| {
+                r.batch_shape = Some(vec![8, 100 + (step * 31 + u64::from(rank) * 17) % 400]);
+                r.peak_allocated = mib(10000 + (step * 31 + u64::from(rank) * 17) % 400);
+            });
+        }
+    }
+    let policy = Policy::default();
+    let diagnosis = diagnose(&build.evidence, &policy);
+    let charts = figures(&build.evidence, &diagnosis, &policy);
+    let timeline = charts.timeline.unwrap();
+    assert_eq!(timeline.lines.len(), 32);
+    assert!(timeline.lines.iter().all(|line| line.x.len() <= policy.timeline_points));
+    assert!(diagnosis.causes.iter().all(|cause| cause.evidence.len() <= 200));
+}

@@ -1,0 +1,626 @@
+//! Finds the records in one log line: who, which step, which batch, which memory.
+//!
+//! Several records may stand in one line when processes share a pipe. Knows no file, and takes nothing for a figure
+//! that has no unit.
+
+use super::keys::{Figure, Key, Parts, phase_value, unit};
+use super::tokens::{Kind, Number, Token, tokens};
+use crate::rank_name::MAX_RANK;
+use rankscope_model::{Bytes, MIB, Phase, Rank, Step};
+
+/// What one record says; missing is `None`.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Draft {
+    pub(super) rank: Option<Rank>,
+    pub(super) local_rank: Option<Rank>,
+    pub(super) device: Option<u32>,
+    pub(super) step: Option<Step>,
+    pub(super) phase: Option<Phase>,
+    pub(super) shape: Option<Vec<u64>>,
+    pub(super) samples: Option<u64>,
+    pub(super) tokens: Option<u64>,
+    pub(super) allocated: Option<Bytes>,
+    pub(super) peak_allocated: Option<Bytes>,
+    pub(super) reserved: Option<Bytes>,
+    pub(super) peak_reserved: Option<Bytes>,
+    pub(super) device_used: Option<Bytes>,
+    says_init: bool,
+}
+
+impl Draft {
+    pub(super) fn has_memory(&self) -> bool {
+        self.has_allocator_figure() || self.device_used.is_some()
+    }
+
+    /// Whether a figure comes from an allocator, so that it is some process's own.
+    pub(super) fn has_allocator_figure(&self) -> bool {
+        let figures = [self.allocated, self.peak_allocated, self.reserved, self.peak_reserved];
+        figures.iter().any(Option::is_some)
+    }
+
+    /// A batch alone is worth keeping if it is one of a series; a batch size among settings is not.
+    pub(super) fn has_batch(&self) -> bool {
+        self.shape.is_some() || (self.step.is_some() && (self.samples.is_some() || self.tokens.is_some()))
+    }
+
+    pub(super) fn set(&mut self, figure: Figure, value: Bytes) {
+        *self.figure(figure) = Some(value);
+    }
+
+    fn figure(&mut self, figure: Figure) -> &mut Option<Bytes> {
+        match figure {
+            Figure::Allocated => &mut self.allocated,
+            Figure::PeakAllocated => &mut self.peak_allocated,
+            Figure::Reserved => &mut self.reserved,
+            Figure::PeakReserved => &mut self.peak_reserved,
+            Figure::DeviceUsed => &mut self.device_used,
+        }
+    }
+}
+
+/// Longest shape kept.
+const MAX_DIMENSIONS: usize = 8;
+
+/// Whether a line is worth taking apart: some word in it could be a key.
+pub(super) fn may_hold_record(body: &str) -> bool {
+    // One byte pair each of: alloc, cur, mem, peak, reserved, used, MA, CA, NV, shape, batch, tokens, samples, input.
+    const MARKS: [&str; 20] = [
+        "alloc", "Alloc", "cur", "mem", "Mem", "MEM", "peak", "Peak", "reserved", "used", "MA ", "shape", "batch",
+        "tokens", "samples", "input", "seqs", "utts", "bs=", "bsz",
+    ];
+    body.bytes().any(|b| b.is_ascii_digit()) && MARKS.iter().any(|mark| body.contains(mark))
+}
+
+/// The records of a line, in order. Records without a memory figure and without a batch are left out.
+pub(super) fn records(body: &str) -> Vec<Draft> {
+    let tokens = tokens(body);
+    let mut walk = Walk {
+        tokens: &tokens,
+        at: 0,
+        draft: Draft::default(),
+        done: Vec::new(),
+        unit: None,
+        last: None,
+        epoch: false,
+        host: false,
+    };
+    walk.run();
+    walk.done
+}
+
+struct Walk<'t> {
+    tokens: &'t [Token<'t>],
+    at: usize,
+    draft: Draft,
+    done: Vec<Draft>,
+    /// Unit in brackets that holds for the figures after it: `memory (MB) | allocated: 12.5 | …`.
+    unit: Option<u64>,
+    /// The figure before, for `(max=…)`.
+    last: Option<Figure>,
+    epoch: bool,
+    /// The figures up to the next bar are of host memory: `CPU Virtual Memory:  used = …`.
+    host: bool,
+}
+
+impl<'t> Walk<'t> {
+    fn kind(&self, offset: usize) -> Option<Kind<'t>> {
+        self.tokens.get(self.at + offset).map(|t| t.kind)
+    }
+
+    fn is_sign(&self, offset: usize, sign: char) -> bool {
+        self.kind(offset) == Some(Kind::Sign(sign))
+    }
+
+    /// Whether the token at `offset` touches the one before it.
+    fn is_tight(&self, offset: usize) -> bool {
+        match (self.tokens.get((self.at + offset).wrapping_sub(1)), self.tokens.get(self.at + offset)) {
+            (Some(before), Some(token)) => before.end == token.start,
+            _ => false,
+        }
+    }
+
+    fn run(&mut self) {
+        self.bare_rank();
+        while let Some(kind) = self.kind(0) {
+            match kind {
+                Kind::Word(_) => self.words(),
+                Kind::Sign('(') if self.rank_of_world() => {}
+                Kind::Sign('[') if self.phase_tag() => {}
+                Kind::Sign('|' | ';') => {
+                    self.host = false;
+                    self.at += 1;
+                }
+                _ => self.at += 1,
+            }
+        }
+        self.flush();
+    }
+
+    /// `[3] mp: after forward: MA 1.2 GiB | …`: the rank alone in brackets, known by the word behind it.
+    fn bare_rank(&mut self) {
+        if let (Some(Kind::Sign('[')), Some(Kind::Number(n)), Some(Kind::Sign(']')), Some(Kind::Word("mp"))) =
+            (self.kind(0), self.kind(1), self.kind(2), self.kind(3))
+        {
+            self.set_rank(n);
+            self.at += 4;
+        }
+    }
+
+    /// `[train.py:430] (1/4) `: rank and world size right after the place in the source.
+    fn rank_of_world(&mut self) -> bool {
+        let after_place = matches!(
+            (
+                self.tokens.get(self.at.wrapping_sub(2)).map(|t| t.kind),
+                self.tokens.get(self.at.wrapping_sub(1)).map(|t| t.kind)
+            ),
+            (Some(Kind::Number(_)), Some(Kind::Sign(']')))
+        );
+        let (Some(Kind::Number(rank)), true, Some(Kind::Number(world)), true) =
+            (self.kind(1), self.is_sign(2, '/'), self.kind(3), self.is_sign(4, ')'))
+        else {
+            return false;
+        };
+        let in_world = rank.whole.zip(world.whole).is_some_and(|(r, w)| r < w);
+        if !after_place || !in_world {
+            return false;
+        }
+        self.set_rank(rank);
+        self.at += 5;
+        true
+    }
+
+    /// `[train]`, which also parts two records that were written into one line.
+    fn phase_tag(&mut self) -> bool {
+        let (Some(Kind::Word(word)), true) = (self.kind(1), self.is_sign(2, ']')) else { return false };
+        let Some(phase) = phase_value(word) else { return false };
+        if self.draft.has_memory() || self.draft.rank.is_some() {
+            self.flush();
+        }
+        self.draft.phase = Some(phase);
+        self.at += 3;
+        true
+    }
+
+    /// A key of one or more words, and its value.
+    fn words(&mut self) {
+        let mut words: Vec<&str> = Vec::new();
+        while let Some(Kind::Word(word)) = self.kind(0) {
+            self.at += 1;
+            if let Some(found) = numbered(word) {
+                self.numbered(found);
+                words.clear();
+                continue;
+            }
+            words.push(word);
+            // `used/total`, `memory/max_active`
+            if self.is_sign(0, '/') && self.is_tight(0) && matches!(self.kind(1), Some(Kind::Word(_))) {
+                self.at += 1;
+            }
+        }
+        if words.is_empty() {
+            return;
+        }
+        let parts = Parts::of(&words);
+        self.draft.says_init |= parts.says_init();
+        self.host |= parts.says_host();
+        let mut hint = parts.unit;
+        // `(GB)` behind a key
+        if let (true, Some(Kind::Word(word)), true) = (self.is_sign(0, '('), self.kind(1), self.is_sign(2, ')'))
+            && let Some(unit) = unit(word, true)
+        {
+            hint = Some(unit);
+            self.unit = Some(unit);
+            self.at += 3;
+        }
+        let equals = self.is_sign(0, '=');
+        if equals || self.is_sign(0, ':') {
+            // `train:` and `[eval]:` name the phase of what follows
+            if !equals && let Some(phase) = parts.phase() {
+                self.draft.phase.get_or_insert(phase);
+            }
+            self.at += 1;
+        } else if let Some(phase) = parts.phase()
+            && matches!(self.kind(0), Some(Kind::Sign(',' | '|')))
+        {
+            self.draft.phase.get_or_insert(phase);
+            return;
+        }
+        // A unit right behind the sign is the program's own: `step:  1`, `peak=20480.0MB`.
+        let device = self.cuda_device();
+        match self.kind(0) {
+            Some(Kind::Number(number)) => self.number_value(&parts, number, hint, equals, device),
+            Some(Kind::Sign('(' | '[')) => self.shape_value(&parts),
+            Some(Kind::Word("torch")) if self.is_sign(1, '.') && self.kind(2) == Some(Kind::Word("Size")) => {
+                self.at += 3;
+                self.shape_value(&parts);
+            }
+            Some(Kind::Word(word)) if equals && parts.key() == Some(Key::Phase) => {
+                if let Some(phase) = phase_value(word) {
+                    self.draft.phase = Some(phase);
+                    self.at += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// `rank3` and `gpu2` in one word.
+    fn numbered(&mut self, found: Numbered) {
+        match found {
+            Numbered::Rank(rank) => self.set_rank(Number { value: 0.0, whole: Some(u64::from(rank)) }),
+            Numbered::Device(device) => {
+                self.draft.device.get_or_insert(device);
+            }
+        }
+    }
+
+    /// `cuda:2` as a value or between a key and its value.
+    fn cuda_device(&mut self) -> bool {
+        if let (Some(Kind::Word("cuda" | "CUDA")), true, Some(Kind::Number(n))) =
+            (self.kind(0), self.is_sign(1, ':'), self.kind(2))
+            && let Some(device) = n.whole.and_then(|n| u32::try_from(n).ok()).filter(|d| *d < 1024)
+        {
+            self.draft.device.get_or_insert(device);
+            self.at += 3;
+            return true;
+        }
+        false
+    }
+
+    fn number_value(&mut self, parts: &Parts, number: Number, hint: Option<u64>, equals: bool, device: bool) {
+        self.at += 1;
+        let printed = match self.kind(0) {
+            Some(Kind::Word(word)) => unit(word, self.is_tight(0)),
+            _ => None,
+        };
+        if printed.is_some() {
+            self.at += 1;
+            // A rate is no amount.
+            if self.is_sign(0, '/') && self.is_tight(0) {
+                return;
+            }
+        }
+        let Some(mut key) = parts.key() else {
+            self.iterations_after(parts, number);
+            return;
+        };
+        if parts.is_usage_alone() && device {
+            // returnn prints max_memory_allocated under this name.
+            key = Key::Memory(Figure::PeakAllocated);
+        }
+        if parts.is_memory_alone() && self.percent_follows() {
+            // torchtitan prints the peak reserved and its share of the device.
+            key = Key::Memory(Figure::PeakReserved);
+        }
+        let count = number.whole.filter(|_| printed.is_none());
+        match key {
+            Key::Rank if count.is_some() => self.set_rank(number),
+            Key::LocalRank => self.draft.local_rank = self.draft.local_rank.or(rank(number)),
+            Key::Device => {
+                let index = count.and_then(|n| u32::try_from(n).ok()).filter(|d| *d < 1024);
+                self.draft.device = self.draft.device.or(index);
+            }
+            Key::Step => {
+                if let Some(step) = count {
+                    self.draft.step.get_or_insert(Step(step));
+                    if self.draft.phase.is_none() {
+                        self.draft.phase = parts.phase_of_step();
+                    }
+                }
+            }
+            Key::Epoch => self.epoch = true,
+            // `Epoch 0, batch 0`: the index of the batch; `batch=8`: its size.
+            Key::Batch if equals => self.draft.samples = self.draft.samples.or(count),
+            Key::Batch if self.epoch => self.draft.step = self.draft.step.or(count.map(Step)),
+            Key::Tokens => self.draft.tokens = self.draft.tokens.or(count),
+            Key::Samples => self.draft.samples = self.draft.samples.or(count),
+            Key::Shape if equals => {
+                // `shape=8x512`
+                self.shape_with_x(number);
+            }
+            Key::Memory(figure) => self.memory(figure, number, printed.or(hint), parts),
+            Key::Max => {
+                if let (Some(figure), Some(unit)) = (self.last, printed.or(hint)) {
+                    let value = Bytes::from_float(number.value, unit);
+                    let peak = self.draft.figure(figure.peak());
+                    *peak = peak.or(value);
+                }
+            }
+            Key::Rank | Key::Batch | Key::Shape | Key::Phase => {}
+        }
+        // `step 100/5000`, `139.77/139.80`: the second number is the limit of the first.
+        if self.is_sign(0, '/') && matches!(self.kind(1), Some(Kind::Number(_))) {
+            self.at += 2;
+        }
+    }
+
+    fn memory(&mut self, figure: Figure, number: Number, unit: Option<u64>, parts: &Parts) {
+        // No card holds 64 TiB, so a large bare integer is bytes; the one bare form in wide use is `max mem: 6121`.
+        const SURELY_BYTES: u64 = 1 << 26;
+        let bare = || match number.whole {
+            Some(n) if n >= SURELY_BYTES => Some(1),
+            Some(_) if parts.is_max_mem() => Some(MIB),
+            _ => None,
+        };
+        let Some(value) = unit.or(self.unit).or_else(bare).and_then(|unit| Bytes::from_float(number.value, unit))
+        else {
+            return;
+        };
+        if self.host {
+            return;
+        }
+        if self.draft.figure(figure).is_some() {
+            self.flush();
+        }
+        *self.draft.figure(figure) = Some(value);
+        self.last = Some(figure);
+    }
+
+    fn set_rank(&mut self, number: Number) {
+        let Some(rank) = rank(number) else { return };
+        if self.draft.rank.is_some_and(|known| known != rank || self.draft.has_memory()) {
+            self.flush();
+        }
+        self.draft.rank = Some(rank);
+    }
+
+    /// `(after 20 iterations)`
+    fn iterations_after(&mut self, parts: &Parts, number: Number) {
+        if let (true, Some(step), Some(Kind::Word("iterations" | "steps"))) =
+            (parts.ends_in_after(), number.whole, self.kind(0))
+        {
+            self.draft.step.get_or_insert(Step(step));
+            self.at += 1;
+        }
+    }
+
+    /// `(98.86%)` behind the value.
+    fn percent_follows(&self) -> bool {
+        self.is_sign(0, '(') && matches!(self.kind(1), Some(Kind::Number(_))) && self.is_sign(2, '%')
+    }
+
+    /// `(8, 512)`, `[8, 512]`, `([8, 512])` behind a key that can have a shape.
+    fn shape_value(&mut self, parts: &Parts) {
+        if !matches!(parts.key(), Some(Key::Shape | Key::Batch)) {
+            return;
+        }
+        let mut offset = 0;
+        while matches!(self.kind(offset), Some(Kind::Sign('(' | '['))) && offset < 2 {
+            offset += 1;
+        }
+        let mut shape = Vec::new();
+        while let Some(Kind::Number(n)) = self.kind(offset) {
+            let Some(size) = n.whole.filter(|_| shape.len() < MAX_DIMENSIONS) else { return };
+            shape.push(size);
+            offset += 1;
+            if self.is_sign(offset, ',') {
+                offset += 1;
+            }
+        }
+        // A tuple that does not end was cut, and its last number may be cut too.
+        if matches!(self.kind(offset), Some(Kind::Sign(')' | ']'))) && !shape.is_empty() {
+            self.draft.shape.get_or_insert(shape);
+            self.at += offset + 1;
+        }
+    }
+
+    fn shape_with_x(&mut self, first: Number) {
+        let (Some(first), Some(Kind::Word(rest))) = (first.whole, self.kind(0)) else { return };
+        let sizes: Option<Vec<u64>> =
+            rest.strip_prefix('x').map(|r| r.split('x').map(|n| n.parse().ok()).collect()).unwrap_or_default();
+        if let Some(mut sizes) = sizes.filter(|s| s.len() < MAX_DIMENSIONS) {
+            sizes.insert(0, first);
+            self.draft.shape.get_or_insert(sizes);
+            self.at += 1;
+        }
+    }
+
+    fn flush(&mut self) {
+        let mut draft = std::mem::take(&mut self.draft);
+        self.last = None;
+        if draft.phase.is_none() && draft.step.is_none() && draft.says_init {
+            draft.phase = Some(Phase::Init);
+        }
+        // DeepSpeed rounds Max_CA to a whole GB; where that falls below CA it says nothing.
+        if draft.peak_reserved.zip(draft.reserved).is_some_and(|(peak, now)| peak < now) {
+            draft.peak_reserved = None;
+        }
+        if draft.has_memory() || draft.has_batch() {
+            self.done.push(draft);
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Numbered {
+    Rank(u32),
+    Device(u32),
+}
+
+/// `rank3`, `Rank3`, `gpu2`, `GPU2`.
+fn numbered(word: &str) -> Option<Numbered> {
+    let digits = word.trim_start_matches(|c: char| !c.is_ascii_digit());
+    let name = word.get(..word.len() - digits.len())?;
+    let number: u32 = digits.parse().ok()?;
+    if name.eq_ignore_ascii_case("rank") && number < MAX_RANK {
+        return Some(Numbered::Rank(number));
+    }
+    (name.eq_ignore_ascii_case("gpu") && number < 1024).then_some(Numbered::Device(number))
+}
+
+fn rank(number: Number) -> Option<Rank> {
+    number.whole.and_then(|n| u32::try_from(n).ok()).filter(|n| *n < MAX_RANK).map(Rank)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rankscope_model::GIB;
+
+    fn one(line: &str) -> Draft {
+        assert!(may_hold_record(line), "{line}");
+        let mut all = records(line);
+        assert_eq!(all.len(), 1, "{line}: {all:?}");
+        all.remove(0)
+    }
+
+    fn mib(value: f64) -> Option<Bytes> {
+        Bytes::from_float(value, MIB)
+    }
+
+    fn gib(value: f64) -> Option<Bytes> {
+        Bytes::from_float(value, GIB)
+    }
+
+    #[test]
+    fn the_plain_form() {
+        let record = one("[train] rank=0 step=3 shape=(8, 512) cur=10240.0MB peak=20480.0MB");
+        let expected = Draft {
+            rank: Some(Rank(0)),
+            step: Some(Step(3)),
+            phase: Some(Phase::Train),
+            shape: Some(vec![8, 512]),
+            allocated: mib(10240.0),
+            peak_allocated: mib(20480.0),
+            ..Draft::default()
+        };
+        assert_eq!(record, expected);
+    }
+
+    #[test]
+    fn two_records_in_one_line() {
+        let all = records(
+            "[train] rank=0 step=3 shape=(8, 512) cur=1.0MB peak=2.0MB[eval] rank=1 step=4 cur=3.0MB peak=4.0MB",
+        );
+        let short: Vec<_> = all.iter().map(|d| (d.rank, d.step, d.phase, d.peak_allocated)).collect();
+        assert_eq!(
+            short,
+            [
+                (Some(Rank(0)), Some(Step(3)), Some(Phase::Train), mib(2.0)),
+                (Some(Rank(1)), Some(Step(4)), Some(Phase::Eval), mib(4.0)),
+            ]
+        );
+        let all = records("peak=1MB rank=0 step=3 peak=2MB rank=1 step=3");
+        assert_eq!(
+            all.iter().map(|d| (d.rank, d.peak_allocated)).collect::<Vec<_>>(),
+            [(Some(Rank(0)), mib(1.0)), (Some(Rank(1)), mib(2.0))]
+        );
+    }
+
+    #[test]
+    fn a_record_cut_by_another_keeps_only_what_is_whole() {
+        let all = records("[train] rank=0 step=3 cur=10.0MB peak=204[train] rank=1 step=3 cur=11.0MB peak=20480.0MB");
+        assert_eq!(
+            all.iter().map(|d| (d.rank, d.allocated, d.peak_allocated)).collect::<Vec<_>>(),
+            [(Some(Rank(0)), mib(10.0), None), (Some(Rank(1)), mib(11.0), mib(20480.0)),]
+        );
+        assert_eq!(one("rank=0 step=1 cur=1MB shape=(8, 51").shape, None);
+    }
+
+    #[test]
+    fn forms_of_other_programs() {
+        let megatron = records(
+            "[Rank 51] (after 20 iterations) memory (MB) | allocated: 19494.5 | max allocated: 22106.0 | reserved: 26716.0 | max reserved: 26716.0[Rank 49] (after 20 iterations) memory (MB) | allocated: 1.0 | max allocated: 2.0 | reserved: 3.0 | max reserved: 4.0",
+        );
+        assert_eq!(megatron.len(), 2);
+        assert_eq!(
+            (megatron[0].rank, megatron[0].step, megatron[0].peak_reserved),
+            (Some(Rank(51)), Some(Step(20)), mib(26716.0))
+        );
+        assert_eq!(
+            (megatron[1].rank, megatron[1].allocated, megatron[1].peak_reserved),
+            (Some(Rank(49)), mib(1.0), mib(4.0))
+        );
+
+        let deepspeed =
+            one("[INFO] [logging.py:68:log_dist] [Rank 0] MA 5.87 GB  Max_MA 8.11 GB  CA 8.62 GB  Max_CA 9 GB");
+        assert_eq!(
+            (deepspeed.rank, deepspeed.allocated, deepspeed.peak_allocated),
+            (Some(Rank(0)), gib(5.87), gib(8.11))
+        );
+        assert_eq!((deepspeed.reserved, deepspeed.peak_reserved), (gib(8.62), gib(9.0)));
+
+        let memstats = one(
+            "RANK=3 MEMSTATS before step device=cuda:3 current alloc=4.9000GB (delta=0.1000GB max=5.5000GB) current cache=6.0000GB (delta=0.0000GB max=6.5000GB)",
+        );
+        assert_eq!((memstats.rank, memstats.device), (Some(Rank(3)), Some(3)));
+        assert_eq!((memstats.allocated, memstats.peak_allocated), (gib(4.9), gib(5.5)));
+        assert_eq!((memstats.reserved, memstats.peak_reserved), (gib(6.0), gib(6.5)));
+
+        let timer = one(
+            "epoch=1/micro_step=2/global_step=3, RunningAvgSamplesPerSec=1.5, MemAllocated=4.5GB, MaxMemAllocated=5.5GB",
+        );
+        assert_eq!((timer.step, timer.allocated, timer.peak_allocated), (Some(Step(3)), gib(4.5), gib(5.5)));
+
+        let titan =
+            one("[titan] root - INFO - step: 11  loss: 11.6400  memory: 78.25GiB(98.93%)  tps: 4,240  mfu: 41.46%");
+        assert_eq!((titan.step, titan.peak_reserved, titan.allocated), (Some(Step(11)), gib(78.25), None));
+
+        let returnn = one(
+            "ep 13 train, step 95, ctc_4 4.363, num_seqs 10, max_size:time 225760, mem_usage:cuda:2 8.9GB, 0.750 sec/step",
+        );
+        assert_eq!((returnn.device, returnn.step, returnn.phase), (Some(2), Some(Step(95)), Some(Phase::Train)));
+        assert_eq!((returnn.samples, returnn.peak_allocated), (Some(10), gib(8.9)));
+
+        let stas = one(
+            "[7] mp: after forward: MA 1.25 GiB | Max_MA 2.50 GiB | CA 3.00 GiB | Max_CA 4.00 GiB | NV 5.00 GiB | CPU mem: 9.00 GiB",
+        );
+        assert_eq!((stas.rank, stas.allocated, stas.device_used), (Some(Rank(7)), gib(1.25), gib(5.0)));
+
+        let icefall = one(
+            "2021-11-12 23:01:49,990 INFO [train.py:430] (1/4) Epoch 0, batch 50, utts 3, total_duration 28.6 s, loss 1.5643, max_mem 11405MB",
+        );
+        assert_eq!(
+            (icefall.rank, icefall.step, icefall.samples, icefall.peak_allocated),
+            (Some(Rank(1)), Some(Step(50)), Some(3), mib(11405.0))
+        );
+
+        let verl = one(
+            "[rank2] step 11 after forward, memory allocated (GB): 57.04, memory reserved (GB): 113.21, device memory used/total (GB): 139.77/139.80",
+        );
+        assert_eq!((verl.rank, verl.step), (Some(Rank(2)), Some(Step(11))));
+        assert_eq!((verl.allocated, verl.reserved, verl.device_used), (gib(57.04), gib(113.21), gib(139.77)));
+
+        let detr = one("Test:  [ 400/2478]  eta: 0:24:14  loss: 20.8  time: 0.70  data: 0.0118  max mem: 6121");
+        assert_eq!((detr.rank, detr.peak_allocated), (None, mib(6121.0)));
+    }
+
+    #[test]
+    fn free_style() {
+        assert_eq!(one("Rank 1 | alloc 10.2 GB").allocated, gib(10.2));
+        assert_eq!(one("rank=0 step 50 loss 10.986: allocated=6.52GiB reserved=24.10GiB").reserved, gib(24.1));
+        assert_eq!(one("rank=0 model built: allocated=4.91GiB reserved=4.97GiB").phase, Some(Phase::Init));
+        assert_eq!(
+            one("[step  10][rank 0] input=(1, 4096) recv_tokens=4422 peak=44290.4MB").shape,
+            Some(vec![1, 4096])
+        );
+        assert_eq!(
+            one("{\"rank\": 2, \"step\": 5, \"peak_mem_mb\": 123.5, \"tokens\": 4096}").peak_allocated,
+            mib(123.5)
+        );
+        assert_eq!(one("rank=1 step=2 max_memory_allocated=21474836480").peak_allocated, Some(Bytes(21_474_836_480)));
+        assert_eq!(one("rank=2 first batch (256, 3, 192, 192)").shape, Some(vec![256, 3, 192, 192]));
+        assert_eq!(one("rank=2 step=1 batch=8 used=5G").samples, Some(8));
+        assert_eq!(one("rank=2 step=1 shape=torch.Size([8, 512]) cur=1MB").shape, Some(vec![8, 512]));
+        assert_eq!(one("rank=2 step=1 shape=8x512 cur=1MB").shape, Some(vec![8, 512]));
+        assert_eq!(one("GPU 3: mem 10GB").device, Some(3));
+        assert_eq!(one("rank=0 step=9 phase=eval peak=1GB").phase, Some(Phase::Eval));
+        assert_eq!(one("[rank0]: validate step: 20  memory: 30.00GiB(37.5%)").phase, Some(Phase::Eval));
+    }
+
+    #[test]
+    fn what_is_no_record() {
+        for line in [
+            "rank=3 AdamW state made by the first step: 9026MiB",
+            "(SGLangEngine pid=34010) Load weight end. avail mem=44.71 GB",
+            "CPU Virtual Memory:  used = 36.72 GB, percent = 19.6%",
+            "args: Namespace(batch_size=32, devices=2, fp16=True)",
+            "Created device GPU:0 with 14814 MB memory",
+            "rank=0 mem=12345",
+            "rank 0 throughput mem 5GB/s",
+            "rank 0: train 320000 sentences, valid 92160 sentences",
+        ] {
+            assert_eq!(records(line), [], "{line}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! One pass over a text: every text reader sees every line, because a job log may hold all kinds at once.
+//!
+//! Merges what they found and says what kind the file is. Knows no format itself.
+
+use crate::context::{ReadContext, ReadError};
+use crate::lines::for_each_line;
+use crate::nvidia_smi::TableReader;
+use crate::oom::OomReader;
+use crate::sniff::TextEncoding;
+use crate::step_log::StepReader;
+use rankscope_model::{ArtifactInfo, ArtifactKind, Evidence, Rank, Subject};
+use std::collections::BTreeSet;
+use std::io::BufRead;
+
+/// Which readers look at a text.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Readers {
+    pub(crate) tables: bool,
+    pub(crate) steps: bool,
+    pub(crate) ooms: bool,
+}
+
+impl Readers {
+    pub(crate) const ALL: Self = Self { tables: true, steps: true, ooms: true };
+}
+
+/// An out-of-memory message is one line that says more than one line of a table or a log.
+const OOM_WEIGHT: u64 = 8;
+
+/// Reads a text with some of the readers.
+///
+/// The kind is the one whose lines are the most, a message counting for [`OOM_WEIGHT`] lines; at a tie a table goes
+/// before a message, and a message before a step log. Text in which nothing was found is [`ArtifactKind::Text`].
+pub(crate) fn read_with(
+    input: &mut dyn BufRead,
+    encoding: TextEncoding,
+    ctx: &ReadContext<'_>,
+    readers: Readers,
+) -> Result<Evidence, ReadError> {
+    let mut tables = TableReader::new(ctx);
+    let mut steps = StepReader::new(ctx);
+    let mut ooms = OomReader::new(ctx);
+    let scan = for_each_line(input, encoding, ctx.limits, &mut |line, trust| {
+        if readers.tables && tables.line(&line) {
+            return;
+        }
+        if readers.ooms && ooms.line(&line) {
+            return;
+        }
+        if readers.steps {
+            steps.line(&line, trust);
+        }
+    });
+    let mut info = ctx.info(ArtifactKind::Text);
+    match scan.stopped {
+        Some((1, source)) => return Err(ReadError::Io { offset: 0, source }),
+        Some((line, source)) => {
+            info.warnings
+                .push(format!("the text ends early, after line {line}: {source}; what stands before was read"));
+        }
+        None => {}
+    }
+    if scan.cut_lines > 0 {
+        info.warnings.push(format!(
+            "{} lines, the first at line {}, are longer than {} KiB and were read only up to there",
+            scan.cut_lines,
+            scan.first_cut_line,
+            ctx.limits.max_line_bytes >> 10
+        ));
+    }
+    let (device_tables, table_lines, warnings) = tables.finish();
+    info.warnings.extend(warnings);
+    let (ooms, warnings) = ooms.finish(&scan.trust);
+    info.warnings.extend(warnings);
+    let (steps, warnings) = steps.finish(&scan.trust);
+    info.warnings.extend(warnings);
+    info.warnings.truncate(ctx.limits.max_warnings);
+
+    let table_lines = if device_tables.is_empty() { 0 } else { table_lines };
+    info.kind = kind(table_lines, ooms.len() as u64, steps.len() as u64);
+    let evidence = Evidence { device_tables, steps, ooms, ..Evidence::default() };
+    note_subjects(&mut info, &evidence);
+    Ok(Evidence { artifacts: vec![info], ..evidence })
+}
+
+fn kind(table_lines: u64, ooms: u64, steps: u64) -> ArtifactKind {
+    let weights = [
+        (table_lines, ArtifactKind::NvidiaSmi),
+        (ooms.saturating_mul(OOM_WEIGHT), ArtifactKind::OomMessage),
+        (steps, ArtifactKind::StepLog),
+    ];
+    let mut best = (0, ArtifactKind::Text);
+    for (weight, kind) in weights {
+        if weight > best.0 {
+            best = (weight, kind);
+        }
+    }
+    best.1
+}
+
+/// Which ranks and GPUs the file speaks of.
+fn note_subjects(info: &mut ArtifactInfo, evidence: &Evidence) {
+    let mut ranks = BTreeSet::new();
+    let mut devices = BTreeSet::new();
+    let mut note = |subject: Subject| {
+        ranks.extend(subject.rank());
+        devices.extend(subject.device());
+    };
+    for table in &evidence.device_tables {
+        table.devices.iter().for_each(|row| note(row.subject));
+        table.processes.iter().for_each(|row| note(row.subject));
+    }
+    evidence.steps.iter().for_each(|row| note(row.subject));
+    for oom in &evidence.ooms {
+        ranks.extend(oom.rank.map(|Rank(rank)| rank));
+        devices.extend(oom.device);
+    }
+    info.ranks = ranks.into_iter().collect();
+    info.devices = devices.into_iter().collect();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_is_what_dominates() {
+        assert_eq!(kind(0, 0, 0), ArtifactKind::Text);
+        assert_eq!(kind(20, 0, 0), ArtifactKind::NvidiaSmi);
+        assert_eq!(kind(20, 1, 500), ArtifactKind::StepLog);
+        assert_eq!(kind(0, 1, 3), ArtifactKind::OomMessage);
+        assert_eq!(kind(0, 1, 8), ArtifactKind::OomMessage);
+        assert_eq!(kind(8, 1, 8), ArtifactKind::NvidiaSmi);
+    }
+}

@@ -1,0 +1,225 @@
+//! Archives and compressed files: good ones, damaged ones, and ones that lie.
+
+mod common;
+
+use common::read_bytes;
+use rankscope_ingest::{Limits, read_upload};
+use rankscope_model::{ArtifactKind, Evidence};
+use std::io::{Cursor, Write};
+
+const LOG: &str = "[train] rank=0 step=1 shape=(8, 512) cur=10240.0MB peak=20480.0MB\n";
+const SMI: &str = include_str!("data/smi-418-stray.txt");
+
+fn gz(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zst(bytes: &[u8]) -> Vec<u8> {
+    ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
+}
+
+fn zip_of(members: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut writer = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, bytes) in members {
+        writer.start_file(*name, zip::write::SimpleFileOptions::default()).unwrap();
+        writer.write_all(bytes).unwrap();
+    }
+    writer.finish().unwrap().into_inner()
+}
+
+fn tar_of(members: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    for (name, bytes) in members {
+        let mut header = tar::Header::new_gnu();
+        // Names such as `../x` are refused by the safe setter, and are what strangers send.
+        header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        header.set_cksum();
+        builder.append(&header, *bytes).unwrap();
+    }
+    builder.into_inner().unwrap()
+}
+
+fn names(evidence: &Evidence) -> Vec<(&str, ArtifactKind)> {
+    evidence.artifacts.iter().map(|a| (a.name.as_str(), a.kind)).collect()
+}
+
+fn warnings(evidence: &Evidence) -> String {
+    evidence.artifacts.iter().flat_map(|a| a.warnings.clone()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn compressed_files_are_read_by_content_and_keep_their_name() {
+    let double = [gz(LOG.as_bytes()), gz(LOG.replace("step=1", "step=2").as_bytes())].concat();
+    let frames = [zst(LOG.as_bytes()), zst(LOG.replace("step=1", "step=2").as_bytes())].concat();
+    for (name, bytes, steps) in [
+        ("job.log", LOG.as_bytes().to_vec(), 1),
+        ("job.log.gz", gz(LOG.as_bytes()), 1),
+        ("misnamed.txt", gz(LOG.as_bytes()), 1),
+        ("job.log.gz", double, 2),
+        ("job.log.zst", zst(LOG.as_bytes()), 1),
+        ("job.log.zst", frames, 2),
+        ("job.log.gz.zst", zst(&gz(LOG.as_bytes())), 1),
+    ] {
+        let evidence = read_bytes(name, &bytes);
+        assert_eq!(names(&evidence), [(name, ArtifactKind::StepLog)], "{}", warnings(&evidence));
+        assert_eq!(evidence.steps.len(), steps, "{name}");
+        assert_eq!(evidence.artifacts[0].bytes, bytes.len() as u64);
+    }
+}
+
+#[test]
+fn members_become_artifacts_of_their_own() {
+    let members: &[(&str, &[u8])] = &[
+        ("rank0/out.log", LOG.as_bytes()),
+        ("smi.txt", SMI.as_bytes()),
+        ("__MACOSX/._smi.txt", b"\0\x05\x16\x07"),
+        ("../../etc/cron", b"text"),
+    ];
+    for (name, bytes) in [
+        ("a.zip", zip_of(members)),
+        ("a.tar", tar_of(members)),
+        ("a.tar.gz", gz(&tar_of(members))),
+        ("a.tgz", zst(&tar_of(members))),
+    ] {
+        let evidence = read_bytes(name, &bytes);
+        let expected = [
+            (name.to_owned(), ArtifactKind::Archive),
+            (format!("{name}/rank0/out.log"), ArtifactKind::StepLog),
+            (format!("{name}/smi.txt"), ArtifactKind::NvidiaSmi),
+            (format!("{name}/../../etc/cron"), ArtifactKind::Text),
+        ];
+        assert_eq!(names(&evidence), expected.each_ref().map(|(n, k)| (n.as_str(), *k)), "{}", warnings(&evidence));
+        assert_eq!(evidence.steps[0].at.artifact.0, 1);
+        assert_eq!(evidence.device_tables[0].processes[0].at.artifact.0, 2);
+        assert_eq!(evidence.artifacts[1].bytes, LOG.len() as u64);
+    }
+}
+
+#[test]
+fn the_name_of_a_member_may_tell_the_rank() {
+    let evidence = read_bytes("logs.zip", &zip_of(&[("rank7.log", b"step 3: allocated=1.5GiB reserved=2GiB\n")]));
+    assert_eq!(evidence.artifacts[1].ranks, [7]);
+}
+
+#[test]
+fn one_archive_inside_another_is_opened_and_no_deeper() {
+    let inner = zip_of(&[("x.log", LOG.as_bytes())]);
+    let middle = tar_of(&[("inner.zip", &inner), ("b.log.gz", &gz(LOG.as_bytes()))]);
+    let evidence = read_bytes("outer.tar.gz", &gz(&middle));
+    assert_eq!(
+        names(&evidence),
+        [
+            ("outer.tar.gz", ArtifactKind::Archive),
+            ("outer.tar.gz/inner.zip", ArtifactKind::Archive),
+            ("outer.tar.gz/inner.zip/x.log", ArtifactKind::StepLog),
+            ("outer.tar.gz/b.log.gz", ArtifactKind::StepLog),
+        ]
+    );
+    let evidence = read_bytes("top.zip", &zip_of(&[("outer.tar", &middle)]));
+    let last = evidence.artifacts.iter().find(|a| a.name.ends_with("inner.zip")).unwrap();
+    assert_eq!(last.kind, ArtifactKind::Unreadable);
+    assert!(last.warnings[0].contains("inside an archive"));
+}
+
+#[test]
+fn bombs_are_stopped_and_named() {
+    let limits = Limits { ratio_free_bytes: 1 << 20, max_ratio: 100, ..Limits::default() };
+    let zeros = vec![b'0'; 64 << 20];
+    for (name, bytes) in [
+        ("b.gz", gz(&zeros)),
+        ("b.zip", zip_of(&[("a", &zeros), ("b.log", LOG.as_bytes())])),
+        ("b.zst", zst(&zeros)),
+        ("b.tgz", gz(&tar_of(&[("a", &zeros)]))),
+    ] {
+        let evidence = read_upload(name, &mut Cursor::new(&bytes), &limits);
+        assert!(warnings(&evidence).contains("bomb"), "{name}: {}", warnings(&evidence));
+    }
+    let many: Vec<(String, &[u8])> = (0..50).map(|i| (format!("{i}.txt"), &b"text"[..])).collect();
+    let many: Vec<(&str, &[u8])> = many.iter().map(|(n, b)| (n.as_str(), *b)).collect();
+    let limits = Limits { max_members: 10, ..Limits::default() };
+    for bytes in [zip_of(&many), tar_of(&many)] {
+        let evidence = read_upload("many", &mut Cursor::new(bytes), &limits);
+        assert!(evidence.artifacts.len() <= 11);
+        assert!(warnings(&evidence).contains("only the first 10") || warnings(&evidence).contains("more than 10"));
+    }
+}
+
+#[test]
+fn damage_keeps_what_was_read_before_it() {
+    let text: String = (0..20_000).map(|step| LOG.replace("step=1", &format!("step={step}"))).collect();
+    let whole = gz(text.as_bytes());
+    let evidence = read_bytes("cut.gz", &whole[..whole.len() * 2 / 3]);
+    assert_eq!(evidence.artifacts[0].kind, ArtifactKind::StepLog);
+    assert!(evidence.steps.len() > 1000);
+    assert!(warnings(&evidence).contains("ends early"), "{}", warnings(&evidence));
+
+    let tar = tar_of(&[("a.log", text.as_bytes()), ("b.log", text.as_bytes())]);
+    let evidence = read_bytes("cut.tar.gz", &gz(&tar)[..gz(&tar).len() - 2000]);
+    assert_eq!(evidence.artifacts[1].kind, ArtifactKind::StepLog);
+    assert!(!warnings(&evidence).is_empty());
+
+    let zip = zip_of(&[("a.log", text.as_bytes())]);
+    let evidence = read_bytes("cut.zip", &zip[..zip.len() / 2]);
+    assert_eq!(evidence.artifacts[0].kind, ArtifactKind::Unreadable);
+    assert!(warnings(&evidence).contains("cannot be listed"));
+}
+
+#[test]
+fn a_zip_that_lies_about_its_sizes_or_methods() {
+    let zip = zip_of(&[("a.log", LOG.as_bytes()), ("b.log", LOG.as_bytes())]);
+    let central = zip.windows(4).position(|w| w == b"PK\x01\x02").unwrap();
+    let change = |offset: usize, with: &[u8]| {
+        let mut lying = zip.clone();
+        lying[central + offset..central + offset + with.len()].copy_from_slice(with);
+        read_bytes("lie.zip", &lying)
+    };
+    // Uncompressed size of 4 GiB, a checksum that is wrong, an encrypted flag, an unknown method.
+    assert!(!change(24, &[0xfe, 0xff, 0xff, 0xff]).artifacts.is_empty());
+    assert!(warnings(&change(16, &[1, 2, 3, 4])).contains("checksum"));
+    let encrypted = change(8, &[1, 0]);
+    assert_eq!(encrypted.artifacts[1].kind, ArtifactKind::Unreadable);
+    assert!(warnings(&encrypted).contains("encrypted"));
+    assert!(
+        warnings(&change(10, &[99, 0])).contains("not supported")
+            || warnings(&change(10, &[14, 0])).contains("not supported")
+    );
+}
+
+#[test]
+fn what_is_no_evidence_says_what_it_is() {
+    let checkpoint = zip_of(&[("archive/data.pkl", b"\x80\x02}q\0."), ("archive/data/0", &[0; 64])]);
+    for (bytes, words) in [
+        (&b""[..], "empty: 0 bytes"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x01\0", "PNG image"),
+        (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\n", "PDF"),
+        (&[7, 0, 255, 3, 0, 0, 200, 1, 0, 9], "binary data"),
+        (&checkpoint, "PyTorch checkpoint"),
+    ] {
+        let evidence = read_bytes("upload", bytes);
+        assert_eq!(evidence.artifacts.len(), 1);
+        assert_eq!(evidence.artifacts[0].kind, ArtifactKind::Unreadable);
+        assert!(warnings(&evidence).contains(words), "{}", warnings(&evidence));
+    }
+    assert!(warnings(&read_bytes("e.gz", &gz(b""))).contains("empty"));
+}
+
+#[test]
+fn scripts_are_kept_without_alarm() {
+    let script = "import torch\n\ndef main():\n    \"\"\"rank=0 step=1 cur=1MB\n    CUDA out of memory. Tried to allocate 2.00 GiB\"\"\"\n";
+    for name in ["train.py", "pasted.txt", "code.zip/train.py"] {
+        let evidence = read_bytes(name, script.as_bytes());
+        assert_eq!(names(&evidence), [(name, ArtifactKind::PythonScript)]);
+        assert_eq!(warnings(&evidence), "");
+        assert!(evidence.steps.is_empty() && evidence.ooms.is_empty());
+    }
+}
+
+#[test]
+fn names_with_control_characters_are_shown_safely() {
+    let evidence = read_bytes("a\x1b[31m\u{202e}.zip", &zip_of(&[("x\ny.log", LOG.as_bytes())]));
+    assert!(evidence.artifacts.iter().all(|a| !a.name.chars().any(char::is_control)));
+}

@@ -1,0 +1,243 @@
+//! No input makes a reader panic, run on, or forget to say that the file was there.
+
+mod common;
+
+use common::read_bytes;
+use proptest::prelude::*;
+use rankscope_ingest::{Limits, rank_from_name, read_upload};
+use rankscope_model::{ArtifactKind, Evidence};
+use std::io::Cursor;
+use std::time::{Duration, Instant};
+
+const SEEDS: [&[u8]; 8] = [
+    include_bytes!("data/smi-304.txt"),
+    include_bytes!("data/smi-340.txt"),
+    include_bytes!("data/smi-418-stray.txt"),
+    include_bytes!("data/smi-515-errors.txt"),
+    include_bytes!("data/smi-550-mig.txt"),
+    include_bytes!("data/smi-610-windows.txt"),
+    include_bytes!("data/job.log"),
+    b"[Rank 5] (after 20 iterations) memory (MB) | allocated: 1.5 | max allocated: 2.5 | reserved: 3 | max reserved: 4[Rank 6] (after 20\nstep rank img_shape n_gt peak_mb\n3 6 (800, 1333) 341 8337\nAllocator (GPU_0_bfc) ran out of memory trying to allocate 4.90GiB (rounded to 5262653440)\n",
+];
+
+/// What holds for every upload.
+fn check(name: &str, evidence: &Evidence) {
+    assert!(!evidence.artifacts.is_empty());
+    let known = evidence.artifacts.len() as u32;
+    for artifact in &evidence.artifacts {
+        assert!(!artifact.name.chars().any(char::is_control), "{name}");
+        assert!(artifact.kind != ArtifactKind::Unreadable || !artifact.warnings.is_empty());
+        assert!(artifact.ranks.is_sorted() && artifact.devices.is_sorted());
+    }
+    for table in &evidence.device_tables {
+        assert!(table.at.artifact.0 < known);
+        assert!(
+            !table.devices.is_empty()
+                || !table.processes.is_empty()
+                || table.listing == rankscope_model::ProcessListing::NoneFound
+        );
+    }
+    assert!(evidence.steps.iter().all(|s| s.at.artifact.0 < known));
+    assert!(evidence.ooms.iter().all(|o| o.at.artifact.0 < known && !o.family.is_empty()));
+    // The evidence must survive its own format.
+    let json = serde_json::to_string(evidence).unwrap();
+    assert_eq!(&serde_json::from_str::<Evidence>(&json).unwrap(), evidence);
+}
+
+fn read_and_check(name: &str, bytes: &[u8]) {
+    check(name, &read_bytes(name, bytes));
+}
+
+/// Words that the readers look for, in any order: closer to trouble than random bytes.
+fn shards() -> impl Strategy<Value = String> {
+    let shard = prop::sample::select(vec![
+        "| NVIDIA-SMI 535.1 ",
+        "Driver Version:",
+        "CUDA Version:",
+        "|   0  Tesla V100  Off  | 00000000:1A:00.0 Off |",
+        "12MiB / 34MiB",
+        "| Processes: ",
+        "|    0   N/A  N/A   12   C  python  5MiB |",
+        "MIG devices:",
+        "|",
+        "+---+",
+        "/",
+        "N/A",
+        "ERR!",
+        "[rank3]: ",
+        "0: ",
+        "[1,2]<stdout>:",
+        "[default1]:",
+        "(A pid=1) ",
+        "rank=",
+        "rank",
+        "step",
+        "=",
+        ":",
+        "(",
+        ")",
+        "[",
+        "]",
+        ",",
+        "8",
+        "512",
+        "4.5",
+        "GB",
+        "MiB",
+        "cur",
+        "peak",
+        "shape",
+        "torch.Size",
+        "max",
+        "memory (MB)",
+        "allocated",
+        "MA",
+        "cuda:1",
+        "%",
+        "\r",
+        "\n",
+        "\x1b[3",
+        "\x1b]",
+        "> ",
+        "CUDA out of memory. ",
+        "Tried to allocate 2.00 GiB",
+        " (GPU 0; ",
+        "total capacity",
+        "Process 12 has 1.5 GiB memory in use.",
+        "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12 bytes",
+        "Limit: 12",
+        "InUse: 9",
+        "Wed Dec 16 10:41:07 2020\n",
+        "显",
+        "\0",
+        " ",
+        "99999999999999999999",
+        "1e999",
+        "import torch\n",
+        "def f():\n",
+    ]);
+    prop::collection::vec(shard, 0..60).prop_map(|words| words.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_bytes(bytes in prop::collection::vec(any::<u8>(), 0..2000)) {
+        read_and_check("upload", &bytes);
+    }
+
+    #[test]
+    fn shuffled_words(text in shards()) {
+        read_and_check("rank1.log", text.as_bytes());
+    }
+
+    #[test]
+    fn cut_anywhere(seed in 0..SEEDS.len(), from in 0.0..1.0f64, to in 0.0..1.0f64) {
+        let bytes = SEEDS[seed];
+        let at = |share: f64| (bytes.len() as f64 * share) as usize;
+        let (from, to) = (at(from.min(to)), at(from.max(to)));
+        read_and_check("cut.txt", &bytes[from..to]);
+    }
+
+    #[test]
+    fn changed_bytes(seed in 0..SEEDS.len(), changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..40)) {
+        let mut bytes = SEEDS[seed].to_vec();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        read_and_check("changed.txt", &bytes);
+    }
+
+    #[test]
+    fn magic_and_junk(magic in prop::sample::select(vec![
+        &b"\x1f\x8b\x08\0\0\0\0\0\0\0"[..], b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"PK\x05\x06", b"\x80\x04", b"\xff\xfe", b"\xfe\xff", b"\x50\x2a\x4d\x18",
+    ]), junk in prop::collection::vec(any::<u8>(), 0..600)) {
+        read_and_check("upload", &[magic, &junk].concat());
+    }
+
+    #[test]
+    fn changed_archives(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..20), kind in 0..3) {
+        use std::io::Write;
+        let mut bytes = match kind {
+            0 => {
+                let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+                encoder.write_all(SEEDS[6]).unwrap();
+                encoder.finish().unwrap()
+            }
+            1 => ruzstd::encoding::compress_to_vec(SEEDS[6], ruzstd::encoding::CompressionLevel::Fastest),
+            _ => {
+                let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+                for name in ["a.log", "b.log"] {
+                    zip.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
+                    zip.write_all(SEEDS[2]).unwrap();
+                }
+                zip.finish().unwrap().into_inner()
+            }
+        };
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        read_and_check("upload", &bytes);
+    }
+
+    #[test]
+    fn any_name(name in any::<String>()) {
+        let _ = rank_from_name(&name);
+        read_and_check(&name, b"rank=0 step=1 cur=1MB\n");
+    }
+}
+
+/// Twice the input must not take much more than twice the time; four times as much would show a quadratic reader.
+#[test]
+fn time_is_linear() {
+    let hard: [&dyn Fn(usize) -> Vec<u8>; 7] = [
+        &|n| b"CUDA out of memory. Tried to allocate 2.00 GiB ".repeat(n / 47),
+        &|n| b"CUDA out of memory. Tried to allocate\n".repeat(n / 38),
+        &|n| b"|   0  Tesla V100  Off  | 00000000:1A:00.0 Off |\n".repeat(n / 49),
+        &|n| b"rank=1 peak=5MB ".repeat(n / 16),
+        &|n| {
+            (0..n / 40)
+                .flat_map(|i| format!("[rank{}]: RuntimeError: CUDA out of memory. Tried\n", i % 1000).into_bytes())
+                .collect()
+        },
+        &|n| b"Resource exhausted: Out of ".repeat(n / 27),
+        &|n| (0..n / 24).flat_map(|i| format!("rank={i} step={i} cur=5MB\n").into_bytes()).collect(),
+    ];
+    for (index, make) in hard.iter().enumerate() {
+        let time = |bytes: &[u8]| {
+            let started = Instant::now();
+            read_and_check("log", bytes);
+            started.elapsed()
+        };
+        let (small, large) = (make(500_000), make(4_000_000));
+        time(&small);
+        let (small, large) = (time(&small), time(&large));
+        // 8 times the input; the allowance is for a busy machine.
+        assert!(large < small * 24 + Duration::from_millis(300), "input {index}: {small:?} then {large:?}");
+    }
+}
+
+#[test]
+fn a_line_without_end_is_cut_and_said_so() {
+    let evidence = read_bytes("log", &b"x".repeat(3 << 20));
+    assert!(evidence.artifacts[0].warnings[0].contains("longer than 64 KiB"));
+}
+
+#[test]
+fn records_are_thinned_and_said_so() {
+    let limits = Limits { max_step_records: 1000, ..Limits::default() };
+    let text: String =
+        (0..20_000).map(|i| format!("rank={} step={} peak={}MB\n", i % 4, i / 4, 1000 + i % 97)).collect();
+    let evidence = read_upload("log", &mut Cursor::new(text), &limits);
+    assert!(evidence.steps.len() <= 1000 && evidence.steps.len() > 300);
+    assert!(
+        evidence.artifacts[0].warnings[0].contains("were left out of more than 1000"),
+        "{:?}",
+        evidence.artifacts[0].warnings
+    );
+    let largest = evidence.steps.iter().filter_map(|s| s.peak_allocated).max();
+    assert_eq!(largest, Some(rankscope_model::Bytes::from_mib(1096)));
+}
