@@ -27,6 +27,12 @@ pub fn shown_line(text: &str) -> String {
     shown(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// Foreign text for the document's title, which `leptos_meta` writes as it is: without this a title could end the
+/// element and begin another.
+pub fn title_text(text: &str) -> String {
+    shown_line(text).replace('&', "&amp;").replace('<', "&lt;")
+}
+
 /// The first sentence and the rest. A full stop ends a sentence only where a space and a capital follow, so that
 /// `train.py` and `1.5` stay whole.
 pub fn first_sentence(text: &str) -> (&str, &str) {

@@ -1,1 +1,423 @@
+//! What a browser gets: whole pages, rendered from a backend in memory through the server's own route handling.
 
+mod support;
+
+use axum::http::StatusCode;
+use rankscope_app::standalone_report_html;
+use rankscope_model::{ItemStatus, Report, ShareInfo, UnixMicros, Verdict};
+use support::{Memory, Site, reports};
+
+const SMI: &str = "/runs/01939f0a7e2b";
+const STEPS: &str = "/runs/01939f0b11aa";
+const OPEN: &str = "/runs/01939f0c22bb";
+
+fn memory() -> Memory {
+    Memory {
+        reports: vec![reports::eight_gpus(), reports::step_log(), reports::inconclusive()],
+        shares: vec![],
+        tokens: vec![("good".into(), Some("01939f0a7e2b".into())), ("ended".into(), None)],
+        down: false,
+    }
+}
+
+async fn page(address: &str) -> String {
+    let (status, html) = Site::new(memory()).get(address).await;
+    assert_eq!(status, StatusCode::OK, "{address}");
+    html
+}
+
+/// The opening tags of a document, without comments and text.
+fn tags(html: &str) -> Vec<&str> {
+    let mut tags = Vec::new();
+    let mut rest = html;
+    while let Some(start) = rest.find('<') {
+        rest = &rest[start..];
+        // A quoted attribute may hold a `>`.
+        let mut quote = None;
+        let end = rest.char_indices().find(|&(_, c)| match (quote, c) {
+            (None, '>') => true,
+            (None, '"' | '\'') => {
+                quote = Some(c);
+                false
+            }
+            (Some(open), c) if c == open => {
+                quote = None;
+                false
+            }
+            _ => false,
+        });
+        let Some((end, _)) = end else { break };
+        tags.push(&rest[..=end]);
+        rest = &rest[end + 1..];
+    }
+    tags
+}
+
+/// Values of an attribute, in document order.
+fn attributes<'a>(html: &'a str, name: &str) -> Vec<&'a str> {
+    let start = format!(" {name}=\"");
+    tags(html)
+        .into_iter()
+        .filter_map(|tag| tag.split_once(start.as_str()))
+        .filter_map(|(_, rest)| rest.split_once('"'))
+        .map(|(value, _)| value)
+        .collect()
+}
+
+/// The text of the document, without tags, with the commonest entities read.
+fn text(html: &str) -> String {
+    let mut out = html.to_owned();
+    for tag in tags(html) {
+        out = out.replacen(tag, "", 1);
+    }
+    out.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&#x27;", "'").replace("&amp;", "&")
+}
+
+#[tokio::test]
+async fn the_report_leads_with_the_answer_and_its_figures() {
+    let html = page(SMI).await;
+    assert!(html.contains("<h1>GPU 0 is 24 % fuller than the mean"));
+    let text = text(&html);
+    for words in [
+        "dlrm-criteo",
+        "8 GPUs, 3 files",
+        "16 Dec 2024, 10:41 UTC",
+        "Imbalance",
+        "31.4 GiB",
+        "of 31.7 GiB",
+        "25.4 GiB",
+        "24 %",
+        "99 %",
+    ] {
+        assert!(text.contains(words), "{words}");
+    }
+    assert_eq!(html.matches("<h1").count(), 1);
+}
+
+#[tokio::test]
+async fn causes_stand_with_reasons_for_and_against_and_a_remedy_as_a_diff() {
+    let html = page(SMI).await;
+    let text = text(&html);
+    assert!(text.contains("Ranks are never bound to their own GPU"));
+    assert!(text.contains("likely, 0.86"));
+    assert!(text.contains("For: Seven processes on GPU 0"));
+    assert!(text.contains("Against: A checkpoint loaded without map_location"));
+    assert!(html.contains("<ins>+ torch.cuda.set_device(local_rank)"));
+    assert!(html.contains("<del>- model = Net().cuda()"));
+    // What is copied is the code after the change, without marks.
+    assert!(html.contains(
+        "data-copy=\"local_rank = int(os.environ[&quot;LOCAL_RANK&quot;])\ntorch.cuda.set_device(local_rank)"
+    ));
+    assert_eq!(html.matches("class=\"other\"").count(), 2, "less likely causes are folded");
+}
+
+#[tokio::test]
+async fn every_reference_leads_to_a_place_that_exists_once() {
+    for address in [SMI, STEPS, OPEN] {
+        let html = page(address).await;
+        let ids = attributes(&html, "id");
+        for id in &ids {
+            assert_eq!(ids.iter().filter(|other| *other == id).count(), 1, "{address}: id {id} is not unique");
+        }
+        let inside: Vec<&str> =
+            attributes(&html, "href").into_iter().filter_map(|href| href.strip_prefix('#')).collect();
+        assert!(inside.len() > 3, "{address}");
+        for target in inside {
+            assert!(ids.contains(&target), "{address}: nothing has the id {target}");
+        }
+        for target in attributes(&html, "for").into_iter().chain(attributes(&html, "aria-labelledby")) {
+            assert!(ids.contains(&target), "{address}: nothing has the id {target}");
+        }
+    }
+    assert!(page(SMI).await.contains("id=\"f0-L41-47\""));
+}
+
+#[tokio::test]
+async fn the_checklist_says_a_word_for_every_status_and_how_to_decide_what_is_open() {
+    let html = page(SMI).await;
+    let text = text(&html);
+    assert!(text.contains("7 of 10 decided"));
+    let report = reports::eight_gpus();
+    for entry in &report.diagnosis.checklist {
+        assert!(text.contains(entry.item.short_title()), "{}", entry.item.slug());
+        if entry.status == ItemStatus::Unknown {
+            assert!(html.contains(&format!("id=\"item-{}\"", entry.item.slug())));
+            assert!(text.contains(&entry.collect[0].command), "{}", entry.item.slug());
+        }
+    }
+    for word in ["fail", "suspect", "pass", "unknown", "not yet"] {
+        assert!(html.contains(&format!("<span class=\"item-word\">{word}</span>")), "{word}");
+    }
+}
+
+#[tokio::test]
+async fn charts_are_drawn_for_a_wide_page_and_for_a_phone() {
+    let html = page(STEPS).await;
+    let svgs: Vec<&str> = tags(&html).into_iter().filter(|tag| tag.contains("data-plot-left")).collect();
+    assert_eq!(svgs.len(), 4, "timeline and peaks, two widths each");
+    for kind in ["chart-timeline", "chart-peaks"] {
+        for width in [760, 344] {
+            let found = svgs.iter().any(|svg| svg.contains(kind) && svg.contains(&format!("viewBox=\"0 0 {width} ")));
+            assert!(found, "{kind} {width}");
+        }
+    }
+    assert!(html.contains("data-root=\"/api/v1/runs/01939f0b11aa\""));
+    assert!(html.contains("data-accused=\"rank 3\""));
+    let composition = page(SMI).await;
+    assert!(composition.contains("chart-composition"));
+    assert!(text(&composition).contains("other ranks"));
+    // Exact values stand behind, and the accused has a word beside its colour.
+    assert!(composition.contains("33,712,766,976"));
+    assert!(text(&composition).contains("GPU 0 \u{25c6} stands out"));
+}
+
+#[tokio::test]
+async fn files_say_what_they_were_taken_for_and_what_was_wrong() {
+    let html = page(SMI).await;
+    let text = text(&html);
+    for words in
+        ["nvidia-smi table", "Python script", "GPUs 0 to 7", "No line holds a memory figure with a rank.", "1 MiB"]
+    {
+        assert!(text.contains(words), "{words}");
+    }
+    for n in 0..3 {
+        assert!(html.contains(&format!("href=\"/api/v1/runs/01939f0a7e2b/artifacts/{n}\"")));
+    }
+}
+
+#[tokio::test]
+async fn forms_work_without_javascript() {
+    let home = page("/").await;
+    let form = tags(&home).into_iter().find(|tag| tag.contains("action=\"/runs\"")).unwrap();
+    assert!(form.contains("method=\"post\"") && form.contains("enctype=\"multipart/form-data\""), "{form}");
+    for name in ["title", "text", "files"] {
+        assert!(attributes(&home, "name").contains(&name), "{name}");
+    }
+    assert!(text(&home).contains("Up to 2.0 GiB a file, 4.0 GiB together."));
+    let report = page(SMI).await;
+    for action in ["/runs/01939f0a7e2b/files", "/runs/01939f0a7e2b/shares"] {
+        assert!(report.contains(&format!("action=\"{action}\"")), "{action}");
+    }
+    for seconds in ["86400", "604800", "2592000", ""] {
+        assert!(report.contains(&format!("<option value=\"{seconds}\"")), "{seconds}");
+    }
+    // Buttons that need the browser's help are hidden until it is there.
+    for button in tags(&report).into_iter().filter(|tag| tag.contains("data-copy")) {
+        assert!(button.contains(" hidden"), "{button}");
+    }
+}
+
+#[tokio::test]
+async fn a_new_link_is_shown_whole_and_only_when_there_is_one() {
+    let mut site = Site::new(memory());
+    let share = |id: &str, expires_at, revoked_at| ShareInfo {
+        id: id.into(),
+        version: 2,
+        created_at: reports::MADE_AT,
+        expires_at,
+        revoked_at,
+    };
+    site.memory.shares = vec![
+        share("living", Some(UnixMicros(i64::MAX)), None),
+        share("endless", None, None),
+        share("revoked", None, Some(reports::MADE_AT)),
+        share("past", Some(reports::MADE_AT), None),
+    ];
+    let (_, before) = site.get(SMI).await;
+    assert!(!before.contains("/r/"), "no link is ever shown again");
+    let revocable: Vec<&str> = ["living", "endless", "revoked", "past"]
+        .into_iter()
+        .filter(|id| before.contains(&format!("/shares/{id}/revoke")))
+        .collect();
+    assert_eq!(revocable, ["living", "endless"]);
+    site.new_share = Some(("living".into(), "t0ken".into()));
+    let (_, after) = site.get(SMI).await;
+    assert_eq!(after.matches("value=\"http://gpu.example:3000/r/t0ken\"").count(), 1);
+    assert!(after.contains("data-copy=\"http://gpu.example:3000/r/t0ken\""));
+}
+
+#[tokio::test]
+async fn a_shared_report_can_be_read_and_nothing_else() {
+    let html = page("/r/good").await;
+    assert!(html.contains("<h1>GPU 0 is 24 % fuller"));
+    assert!(!html.contains("<form"), "nothing that writes");
+    assert!(!html.contains("/api/v1/"), "nothing that only the owner may read");
+    assert!(!html.contains("href=\"/\""), "no way to the list of runs");
+    assert!(html.contains("<meta name=\"robots\" content=\"noindex, nofollow\">"));
+    for (property, content) in [
+        ("og:title", "dlrm-criteo"),
+        (
+            "og:description",
+            "GPU 0 is 24 % fuller than the mean because the other seven ranks also opened a CUDA context on it.",
+        ),
+        ("og:image", "http://gpu.example:3000/r/good/preview.png"),
+        ("og:image:width", "1200"),
+        ("og:image:height", "630"),
+        ("og:url", "http://gpu.example:3000/r/good"),
+    ] {
+        let meta = tags(&html).into_iter().find(|tag| tag.contains(&format!("property=\"{property}\""))).unwrap();
+        assert!(meta.contains(&format!("content=\"{content}\"")), "{meta}");
+    }
+    let head = html.split_once("</head>").unwrap().0;
+    assert!(head.contains("og:image"), "previews are read from the head alone");
+}
+
+#[tokio::test]
+async fn missing_things_have_the_right_status_and_say_what_to_do() {
+    let site = Site::new(memory());
+    for (address, status, words) in [
+        ("/runs/none", StatusCode::NOT_FOUND, "No such run"),
+        ("/r/none", StatusCode::NOT_FOUND, "No report behind this link"),
+        ("/r/ended", StatusCode::GONE, "This link has ended"),
+        ("/nowhere/at/all", StatusCode::NOT_FOUND, "No page at this address"),
+    ] {
+        let (got, html) = site.get(address).await;
+        assert_eq!(got, status, "{address}");
+        assert!(html.contains(words), "{address}");
+    }
+    let down = Site::new(Memory { down: true, ..memory() });
+    for address in ["/", SMI, "/r/good"] {
+        let (got, html) = down.get(address).await;
+        assert_eq!(got, StatusCode::SERVICE_UNAVAILABLE, "{address}");
+        assert!(html.contains("The store does not answer"), "{address}");
+    }
+}
+
+#[tokio::test]
+async fn the_list_of_runs_can_be_searched_and_teaches_when_empty() {
+    let html = page("/").await;
+    let listed = text(&html);
+    for report in memory().reports {
+        assert!(html.contains(&format!("href=\"/runs/{}\"", report.run.id)));
+        assert!(listed.contains(report.diagnosis.verdict.title()));
+    }
+    let found = page("/?query=bert").await;
+    assert!(found.contains(STEPS) && !found.contains(SMI));
+    assert!(found.contains("value=\"bert\""));
+    assert!(text(&page("/?query=%3Cb%3E").await).contains("No run speaks of <b>"));
+    let (_, empty) = Site::new(Memory::default()).get("/").await;
+    assert!(text(&empty).contains("No runs yet."));
+    assert!(empty.contains("nvidia-smi &gt; smi.txt"));
+}
+
+/// Nothing foreign may become markup, an attribute, a handler or a turn in the direction of text.
+fn assert_harmless(html: &str, place: &str) {
+    assert!(!html.contains('\u{202e}'), "{place}: a direction mark came through");
+    let tags = tags(html);
+    if let Some(at) = html.find("<script>") {
+        panic!("{place}: {}", html.get(at.saturating_sub(200)..).unwrap_or_default());
+    }
+    let foreign: Vec<&&str> = tags.iter().filter(|tag| tag.starts_with("<script>") || tag.starts_with("<img")).collect();
+    assert!(foreign.is_empty(), "{place}: {foreign:?}");
+    for tag in &tags {
+        // Attribute names outside quoted values.
+        let mut bare = String::new();
+        let mut quoted = false;
+        for c in tag.chars() {
+            if c == '"' {
+                quoted = !quoted;
+            } else if !quoted {
+                bare.push(c);
+            }
+        }
+        assert!(!bare.split_whitespace().skip(1).any(|name| name.starts_with("on")), "{place}: a handler in {tag}");
+        assert!(!bare.contains(" style="), "{place}: a style attribute, which a strict policy refuses: {tag}");
+        assert!(!tag.contains("javascript:"), "{place}: {tag}");
+    }
+}
+
+#[tokio::test]
+async fn hostile_names_stay_text_everywhere() {
+    let mut site = Site::new(Memory { reports: vec![reports::hostile()], ..memory() });
+    site.memory.tokens = vec![("good".into(), Some(reports::hostile().run.id))];
+    site.new_share = Some(("\"><script>alert(3)</script>".into(), "\"><script>alert(4)</script>".into()));
+    for address in [
+        "/",
+        STEPS,
+        "/r/good",
+        "/?query=%22%3E%3Cscript%3Ealert(1)%3C/script%3E",
+        "/r/%22%3E%3Cscript%3E",
+        "/runs/%22%3E%3Cscript%3E",
+    ] {
+        let (_, html) = site.get(address).await;
+        assert_harmless(&html, address);
+    }
+    let (_, html) = site.get(STEPS).await;
+    assert!(text(&html).contains("<script>alert(1)</script>"), "it is shown, as text");
+    assert!(html.contains("\u{27e8}U+202E\u{27e9}"), "the direction mark is written out");
+    assert_harmless(&standalone_report_html(&reports::hostile()), "export");
+}
+
+#[tokio::test]
+async fn pages_need_no_script_and_bring_one_only_with_a_bundle() {
+    for address in ["/", SMI, "/r/good", "/runs/none"] {
+        let (_, html) = Site::new(memory()).get(address).await;
+        // Leptos closes every page with the lists of data left for the browser; they must be empty.
+        let (document, tail) = html.split_once("</html>").unwrap();
+        assert!(!document.contains("<script"), "{address}");
+        let tail: String = tags(tail).into_iter().fold(tail.to_owned(), |text, tag| text.replace(tag, ""));
+        let empty = "__RESOLVED_RESOURCES=[];__SERIALIZED_ERRORS=[];__PENDING_RESOURCES=[];__RESOURCE_RESOLVERS=[];__INCOMPLETE_CHUNKS=[];";
+        assert_eq!(tail.trim(), empty, "{address}");
+        assert_harmless(&html, address);
+    }
+    let mut site = Site::new(memory());
+    site.has_bundle = true;
+    let (_, html) = site.get(SMI).await;
+    let document = html.split_once("</html>").unwrap().0;
+    let scripts: Vec<&str> = tags(document).into_iter().filter(|tag| tag.starts_with("<script")).collect();
+    assert_eq!(scripts.len(), 1, "{scripts:?}");
+    assert!(scripts[0].contains("type=\"module\"") && scripts[0].contains(" nonce=\""), "{scripts:?}");
+    for island in ["CopyButtons", "Upload", "ShareBox"] {
+        assert!(html.contains(&format!("data-component=\"{island}_")), "{island}");
+    }
+    assert!(site.get(STEPS).await.1.contains("data-component=\"TimelineLens_"));
+}
+
+#[test]
+fn an_exported_report_stands_alone() {
+    for report in [reports::eight_gpus(), reports::step_log(), reports::inconclusive()] {
+        let html = standalone_report_html(&report);
+        assert!(html.starts_with("<!DOCTYPE html><html lang=\"en\">"));
+        assert!(html.contains(&report.diagnosis.artifacts[0].name));
+        assert!(
+            !html.contains("<script")
+                && !html.contains("<link")
+                && !html.contains("<form")
+                && !html.contains("<leptos-island")
+        );
+        for tag in tags(&html) {
+            assert!(!tag.contains(" src="), "{tag}");
+            // The namespace of a drawing is a name, not an address.
+            let tag = tag.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+            assert!(!tag.contains("http:") && !tag.contains("https:") && !tag.contains("//"), "{tag}");
+        }
+        for href in attributes(&html, "href") {
+            assert!(href.starts_with('#'), "{href}");
+        }
+        let style = html.split_once("<style>").unwrap().1.split_once("</style>").unwrap().0;
+        assert!(style.contains("--hot:") && !style.contains("url(") && !style.contains("@import"));
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_known_is_said_and_not_drawn() {
+    let html = page(OPEN).await;
+    let text = text(&html);
+    assert!(text.contains("Not settled") && text.contains("0 of 10 decided"));
+    assert!(!html.contains("<dl class=\"facts\""), "no figures without a comparison");
+    assert!(!html.contains("data-plot-left"), "no empty charts");
+    assert!(!text.contains("likely, 1.00"), "an unsettled cause has no confidence to boast of");
+    let next = html.find("id=\"next\"").unwrap();
+    assert!(next < html.find("class=\"side\"").unwrap(), "what would settle it stands in the main column");
+
+    let balanced = Report {
+        diagnosis: rankscope_model::Diagnosis {
+            verdict: Verdict::Balanced,
+            causes: vec![],
+            ..reports::inconclusive().diagnosis
+        },
+        ..reports::inconclusive()
+    };
+    let site = Site::new(Memory { reports: vec![balanced], ..memory() });
+    assert!(site.get(OPEN).await.1.contains("No rank stands out and no card is near its capacity."));
+}

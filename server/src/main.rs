@@ -1,2 +1,22 @@
-//! Stub.
-fn main() {}
+//! Starts one of the commands.
+
+use clap::Parser;
+use rankscope::{
+    cli::{Cli, Command},
+    commands::{diagnose, serve},
+};
+use std::process::ExitCode;
+
+/// Also clap's own status for a command line that it cannot read.
+const UNUSABLE: u8 = 2;
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Serve(args) => serve::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Diagnose(args) => diagnose::run(&args),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("rankscope: {error:#}");
+        ExitCode::from(UNUSABLE)
+    })
+}

@@ -56,14 +56,15 @@ pub fn bundle(layout: &Layout, profile: WasmProfile) -> Result<PathBuf> {
         include_bytes!("bundle.rs"),
         optimizer.as_ref().map_or(&[], |optimizer| optimizer.version.as_bytes()),
     ]);
-    let stamp = site.join("bundle.stamp");
+    // Beside the folder: everything in it is embedded.
+    let stamp = site.with_extension("stamp");
     let package = site.join("pkg");
     if fingerprint::is_current(&stamp, &fingerprint) && package.is_dir() {
         say::line(format!("the {} bundle is up to date", profile.name()));
         return Ok(site);
     }
 
-    let fresh = site.join("fresh");
+    let fresh = site.with_extension("fresh");
     if fresh.exists() {
         fs::remove_dir_all(&fresh)?;
     }
@@ -174,7 +175,11 @@ fn take_over(fresh: &Path, package: &Path) -> Result<()> {
     Ok(())
 }
 
+/// What visitors download. Best compression takes a while, so only what is released is weighed.
 fn print_weight(profile: WasmProfile, package: &Path) -> Result<()> {
+    if profile != WasmProfile::WasmRelease {
+        return Ok(());
+    }
     let mut total = Weight::default();
     for name in [format!("{OUT_NAME}_bg.wasm"), format!("{OUT_NAME}.js")] {
         let path = package.join(&name);
@@ -183,7 +188,7 @@ fn print_weight(profile: WasmProfile, package: &Path) -> Result<()> {
         say::line(format!("{name}: {weight}"));
         total += weight;
     }
-    say::line(format!("the {} bundle in all: {total}", profile.name()));
+    say::line(format!("the bundle in all: {total}"));
     Ok(())
 }
 

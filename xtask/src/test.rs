@@ -27,6 +27,22 @@ pub fn test(layout: &Layout, quick: bool) -> Result<()> {
     summary.step("clippy", || {
         command::run(cargo(layout, &site).args(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]))
     });
+    // The workspace is checked as the server uses it, in which the islands' code for the browser is switched off.
+    summary.step("clippy of the browser's part", || {
+        command::run(
+            cargo(layout, &site)
+                .args([
+                    "clippy",
+                    "--package",
+                    "rankscope-app",
+                    "--lib",
+                    "--no-default-features",
+                    "--features",
+                    "hydrate",
+                ])
+                .args(["--", "--deny", "warnings"]),
+        )
+    });
     summary.step("tests", || rust_tests(layout, &site));
     summary.step("documentation tests", || {
         command::run(cargo(layout, &site).args(["test", "--workspace", "--doc", "--quiet"]))

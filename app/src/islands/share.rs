@@ -17,7 +17,7 @@ pub fn ShareBox(children: Children) -> impl IntoView {
     view! {
         <div class="share-box" node_ref=root>
             {children()}
-            <p class="said" role="status">{move || said.get()}</p>
+            <p class="said" class:quiet=move || said.with(String::is_empty) role="status">{move || said.get()}</p>
         </div>
     }
 }
@@ -100,10 +100,8 @@ mod browser {
         let list: HtmlElement = dom::find(root, ".shares")?;
         let line = dom::element("li", "", "")?;
         let text = dom::element("span", "", "")?;
-        let _ = text.append_with_node_2(
-            &dom::element("span", "share-state", "open")?,
-            &dom::element("span", "", " made just now")?,
-        );
+        let (state, made) = (dom::element("span", "share-state", "open")?, dom::element("span", "", " made just now")?);
+        let _ = text.append_with_node_2(&state, &made);
         let form = dom::element("form", "revoke", "")?;
         let _ = form.set_attribute("method", "post");
         let _ = form.set_attribute("data-api", &format!("/api/v1/shares/{id}"));

@@ -43,7 +43,7 @@ pub fn TimelineLens(children: Children) -> impl IntoView {
                 <button type="button" class="button small" data-zoom="reset" disabled=move || !zoomed.get()>"Whole run"</button>
                 <span class="dim">"Drag to zoom. Keys: arrows, +, \u{2212}, 0"</span>
             </div>
-            <p class="said" role="status">{move || said.get()}</p>
+            <p class="said" class:quiet=move || said.with(String::is_empty) role="status">{move || said.get()}</p>
         </div>
     }
 }

@@ -54,7 +54,7 @@ pub fn Upload(children: Children) -> impl IntoView {
         <div class="upload" node_ref=root>
             {children()}
             <div class="upload-live">
-                <p class="said" role="status">{move || state.with(said)}</p>
+                <p class="said" class:quiet=move || state.with(|state| *state == State::Idle) role="status">{move || state.with(said)}</p>
                 {move || state.with(details)}
             </div>
         </div>
@@ -128,7 +128,7 @@ mod browser {
     use rankscope_model::{ArtifactKind, Bytes};
     use std::cell::RefCell;
     use std::rc::Rc;
-    use wasm_bindgen::{JsCast, JsValue};
+    use wasm_bindgen::JsValue;
     use web_sys::{
         ClipboardEvent, DragEvent, Event, File, FileList, FormData, HtmlElement, HtmlFormElement, HtmlInputElement,
         HtmlTextAreaElement, ProgressEvent,
@@ -243,7 +243,8 @@ mod browser {
                 }
                 form.list();
             });
-            let _ = line.append_with_node_3(&name, &dom::element("span", "dim", &note)?, &remove);
+            let note = dom::element("span", "dim", &note)?;
+            let _ = line.append_with_node_3(&name, &note, &remove);
             self.picked.append_child(&line).ok().map(|_| ())
         }
 

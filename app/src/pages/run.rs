@@ -41,7 +41,7 @@ fn page(report: &Report, shares: Vec<ShareInfo>) -> AnyView {
         max_request_bytes: site.max_request_bytes,
     });
     view! {
-        <Title text=format!("{} - Rankscope", words::shown_line(&report.run.title))/>
+        <Title text=format!("{} - Rankscope", words::title_text(&report.run.title))/>
         <Meta name="description" content=words::shown_line(&report.diagnosis.summary)/>
         <Meta name="robots" content="noindex"/>
         <TopBar>

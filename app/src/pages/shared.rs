@@ -32,7 +32,7 @@ fn page(report: &Report, token: String) -> AnyView {
     let summary = words::shown_line(&report.diagnosis.summary);
     let address = format!("{}/r/{}", base_url(), encoded(&token));
     view! {
-        <Title text=format!("{title} - Rankscope")/>
+        <Title text=format!("{} - Rankscope", words::title_text(&report.run.title))/>
         <Meta name="description" content=summary.clone()/>
         <Meta name="robots" content="noindex, nofollow"/>
         // The address is the key: it must not travel in the Referer header of an outgoing link.

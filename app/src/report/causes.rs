@@ -17,7 +17,7 @@ pub fn causes(diagnosis: &Diagnosis, places: &Places<'_>) -> AnyView {
     });
     let settled = !matches!(first.label, CauseLabel::Unresolved | CauseLabel::Benign);
     view! {
-        <section class="card cause" class:accusing=settled aria-label="Cause">
+        <section class="card cause" class:accusing=settled class:unsettled=!settled aria-label="Cause">
             <div class="cause-head">
                 <h2>{first.label.title()}</h2>
                 {settled.then(|| confidence(first.confidence))}

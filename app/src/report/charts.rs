@@ -7,6 +7,7 @@ use crate::words;
 use leptos::prelude::*;
 use rankscope_charts::{ChartError, Pattern, Theme, part_pattern, part_token, svg};
 use rankscope_model::{Composition, PartKind, Peaks, Quantity, Report, SeriesAxis, Timeline};
+use std::borrow::Cow;
 
 /// Width of the drawing on a wide page, in CSS pixels.
 const WIDE: u32 = 760;
@@ -57,7 +58,8 @@ fn timeline_card(timeline: &Timeline, root: Option<String>) -> AnyView {
         SeriesAxis::UnixMicros => "time",
         SeriesAxis::Index => "event",
     };
-    let drawing = both(|width| svg::timeline(timeline, width, Theme::Page));
+    let drawn = drawable(timeline);
+    let drawing = both(|width| svg::timeline(&drawn, width, Theme::Page));
     let accused: Vec<String> =
         timeline.lines.iter().filter(|line| line.accused).map(|line| line.subject.to_string()).collect();
     let (unit, accused) = (unit(timeline.quantity), accused.join("|"));
@@ -90,6 +92,18 @@ fn timeline_card(timeline: &Timeline, root: Option<String>) -> AnyView {
         </section>
     }
     .into_any()
+}
+
+/// Marks may quote a log: their text is shown like any foreign text. Copies only where that changes something.
+fn drawable(timeline: &Timeline) -> Cow<'_, Timeline> {
+    if timeline.marks.iter().all(|mark| words::shown_line(&mark.text) == mark.text) {
+        return Cow::Borrowed(timeline);
+    }
+    let mut timeline = timeline.clone();
+    for mark in &mut timeline.marks {
+        mark.text = words::shown_line(&mark.text);
+    }
+    Cow::Owned(timeline)
 }
 
 fn per(ranks: bool, start: &str) -> String {

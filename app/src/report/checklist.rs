@@ -84,7 +84,7 @@ fn finding_view(finding: &Finding, places: &Places<'_>) -> impl IntoView {
             {icons::severity(finding.severity)}
             <span>
                 {words::shown_line(&finding.claim)}
-                <span class="num">{format!(" {:.2}", finding.confidence)}</span>
+                <span class="num">{format!(" confidence {:.2}", finding.confidence)}</span>
                 {places.links(&finding.evidence)}
             </span>
         </p>

@@ -8,15 +8,16 @@ pub fn code_block(text: &str) -> AnyView {
     view! {
         <div class="code">
             <pre tabindex="0"><code>{words::shown(text)}</code></pre>
-            {copy_button(text.to_owned(), "Copy")}
+            {copy_button(text, "Copy")}
         </div>
     }
     .into_any()
 }
 
-/// A button that copies `text`; hidden until the island wakes it.
-pub fn copy_button(text: String, word: &'static str) -> AnyView {
-    view! { <button type="button" class="copy" data-copy=text hidden>{word}</button> }.into_any()
+/// A button that copies `text` as it is shown, so that nothing unseen reaches a terminal; hidden until the island wakes
+/// it.
+pub fn copy_button(text: &str, word: &'static str) -> AnyView {
+    view! { <button type="button" class="copy" data-copy=words::shown(text) hidden>{word}</button> }.into_any()
 }
 
 /// A part of a remedy.
@@ -69,7 +70,7 @@ pub fn remedy(remedy: &str) -> AnyView {
                 view! {
                     <div class="code">
                         <pre class="diff" tabindex="0"><code>{rows}</code></pre>
-                        {copy_button(after(&lines), "Copy")}
+                        {copy_button(&after(&lines), "Copy")}
                     </div>
                 }
                 .into_any()

@@ -44,9 +44,9 @@ fn line(n: usize, file: &ArtifactInfo, raw: Option<String>, places: &Places<'_>)
                 <li id=quote.id>
                     <a class="place" href=href>{quote.place}</a>
                     {if quote.text.is_empty() {
-                        view! { <span class="dim">"binary, no text to quote"</span> }.into_any()
+                        view! { <span class="dim">"not quoted"</span> }.into_any()
                     } else {
-                        view! { <code>{words::shown(quote.text)}</code> }.into_any()
+                        view! { <code>{words::shown(quote.text.trim())}</code> }.into_any()
                     }}
                 </li>
             }

@@ -23,7 +23,7 @@ pub fn headline(report: &Report) -> AnyView {
             <p class="verdict-word">{icons::verdict(diagnosis.verdict)}{diagnosis.verdict.title()}</p>
             <h1>{first}</h1>
             {(!rest.is_empty()).then(|| view! { <p class="lede">{rest}</p> })}
-            {copy_button(summary.clone(), "Copy this sentence")}
+            {copy_button(&summary, "Copy this sentence")}
             {diagnosis.imbalance.as_ref().map(facts)}
         </header>
     }

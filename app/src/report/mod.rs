@@ -17,7 +17,7 @@ pub use export::standalone_report_html;
 
 use leptos::prelude::*;
 use places::Places;
-use rankscope_model::{Report, ShareInfo};
+use rankscope_model::{Report, ShareInfo, Verdict};
 
 /// Who looks at the report; decides what can be done beside reading.
 pub enum Access {
@@ -64,17 +64,22 @@ pub fn report_view(report: &Report, access: &Access) -> AnyView {
         Access::Owner(owned) => Some(owned),
         Access::Shared { .. } | Access::Export => None,
     };
+    // Where nothing is sure, what would settle it is the content, and stands where the cause would.
+    let open = report.diagnosis.verdict == Verdict::Inconclusive;
+    let (next_in_main, next_aside) =
+        if open { (Some(next::next(report, owned)), None) } else { (None, Some(next::next(report, owned))) };
     view! {
         <main id="main" class="report">
             {headline::headline(report)}
             <div class="cols">
                 <div class="main">
                     {causes::causes(&report.diagnosis, &places)}
+                    {next_in_main}
                     {charts::charts(report, access, &places)}
                     {files::files(report, owned.is_some(), &places)}
                 </div>
                 <div class="side">
-                    {next::next(report, owned)}
+                    {next_aside}
                     {checklist::checklist(&report.diagnosis, &places)}
                     {owned.map(|owned| share::share(report, owned))}
                     {owned.is_some().then(|| share::exports(&report.run.id))}

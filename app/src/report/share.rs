@@ -20,7 +20,7 @@ pub fn share(report: &Report, owned: &Owned) -> AnyView {
         .iter()
         .map(|&(seconds, words)| view! { <option value=seconds selected={seconds == DEFAULT_EXPIRY}>{words}</option> })
         .collect_view();
-    let new_link = owned.new_share.as_ref().map(|(_, token)| new_link(format!("{}/r/{token}", owned.base_url)));
+    let new_link = owned.new_share.as_ref().map(|(_, token)| new_link(&format!("{}/r/{token}", owned.base_url)));
     let lines = owned.shares.iter().map(|share| share_line(share, report)).collect_view();
     view! {
         <section class="card share" id="share" aria-labelledby="share-title">
@@ -41,12 +41,12 @@ pub fn share(report: &Report, owned: &Owned) -> AnyView {
 }
 
 /// The only time a link is shown: only its hash is kept.
-fn new_link(address: String) -> AnyView {
+fn new_link(address: &str) -> AnyView {
     view! {
         <div class="new-link">
             <label for="new-link">"New link, shown only now"</label>
             <div class="row">
-                <input id="new-link" type="text" readonly value=address.clone()/>
+                <input id="new-link" type="text" readonly value=address.to_owned()/>
                 {copy_button(address, "Copy link")}
             </div>
         </div>

@@ -20,6 +20,7 @@ const MOST_FULL: usize = 24;
 const MOST_THIN: usize = 200;
 const THIN: f64 = 2.0;
 const LEAST_WIDTH: f64 = 200.0;
+const LEAST_PLOT_WIDTH: f64 = 40.0;
 const AXIS: f64 = 20.0;
 const EDGE: f64 = 8.0;
 const REMARK: f64 = 15.0;
@@ -45,7 +46,7 @@ pub fn draw_composition<DB: DrawingBackend>(
     let ink = Ink::new(area, style);
     let (width, height) = ink.require(LEAST_WIDTH, 24.0)?;
     let plan = Plan::new(rows, width, style.key);
-    if height + 0.5 < plan.height() {
+    if height + 0.5 < plan.height() || width - plan.values - plan.left < LEAST_PLOT_WIDTH {
         return Err(ChartError::TooSmall { width: whole(width), height: whole(height) });
     }
     let chart = Chart { ink, plan: &plan, right: width - plan.values };
@@ -119,7 +120,7 @@ impl<'a> Plan<'a> {
         let scale = ValueScale::new(Quantity::DeviceUsed, highest, widest_capacity, wanted);
         let top = (highest.max(widest_capacity.unwrap_or(0)) as f64).max(1.0);
         let names = rows.iter().filter_map(Row::device).map(|d| look(d).bold().width(&d.subject.to_string()));
-        let sums = rows.iter().filter_map(Row::device).map(|d| look(d).bold().width(&d.used().to_string()));
+        let sums = rows.iter().filter_map(Row::device).map(|d| look(d).bold().width(&sum(d, &scale)));
         let mut kinds: Vec<PartKind> =
             devices.iter().flat_map(|d| d.parts.iter()).filter(|part| part.bytes.0 > 0).map(|part| part.kind).collect();
         kinds.sort_unstable();
@@ -198,6 +199,15 @@ fn look(device: &Composition) -> Type {
     if device.accused { Type { color: Token::Hot, ..Type::tick().bold() } } else { Type::tick() }
 }
 
+/// The sum at the end of a row: `31.3 GiB`, `317 MiB`; in the unit of the axis where that is greater than GiB.
+fn sum(device: &Composition, scale: &ValueScale) -> String {
+    if matches!(scale.unit.name, "TiB" | "PiB" | "EiB") {
+        scale.long(device.used().0)
+    } else {
+        device.used().to_string()
+    }
+}
+
 struct Chart<'a, DB: DrawingBackend> {
     ink: Ink<'a, DB>,
     plan: &'a Plan<'a>,
@@ -229,7 +239,8 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
         let look = look(device);
         let name = look.fit(&device.subject.to_string(), self.plan.left - EDGE);
         self.ink.text(&name, (self.plan.left - EDGE, middle), Anchor::End, look)?;
-        self.ink.text(&device.used().to_string(), (self.right + EDGE, middle), Anchor::Start, look)?;
+        let sum = sum(device, &self.plan.scale);
+        self.ink.text(&sum, (self.right + EDGE, middle), Anchor::Start, look)?;
         let ends = self.stack(bar, device)?;
         if !remark.is_empty() {
             self.remark(bar.1 + REMARK / 2.0 + 1.0, remark, ends)?;
@@ -243,9 +254,14 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
         let (width, _) = self.ink.size();
         let text = look.fit(remark, width - self.plan.left);
         let own = look.width(&text);
+        if to - from > own {
+            return self.ink.text(&text, (from, y), Anchor::Start, look);
+        }
         // Ends where the part ends, unless that would leave the picture on the left.
-        let right = if to - from > own { from + own } else { to }.max(self.plan.left + own).min(width);
-        self.ink.text(&text, (right, y), Anchor::End, look)
+        if to - own < self.plan.left {
+            return self.ink.text(&text, (self.plan.left, y), Anchor::Start, look);
+        }
+        self.ink.text(&text, (to, y), Anchor::End, look)
     }
 
     /// Draws a device's parts over its capacity; where the accused parts begin and end.
@@ -353,16 +369,18 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
             let x = self.x(capacity as f64);
             let label = format!("capacity {}", self.plan.scale.short(capacity));
             let half = look.width(&label) / 2.0;
-            let middle = x.min(end - half);
+            let middle = x.min(end - half).max(self.plan.left + half);
             self.ink.text(&label, (middle, center), Anchor::Middle, look)?;
             self.ink.dashed((x, 0.0), (x, top - 2.0), (3.0, 4.0), Stroke::new(Token::Dim, 1.0))?;
             end = middle - half;
         }
+        let mut free_from = f64::NEG_INFINITY;
         for tick in &self.plan.scale.ticks {
             let label = self.plan.scale.tick(*tick);
             let x = self.x(*tick);
             let half = look.width(&label) / 2.0;
-            if *tick <= self.plan.top && x + half + EDGE <= end {
+            if *tick <= self.plan.top && x + half + EDGE <= end && x - half >= free_from {
+                free_from = x + half + EDGE;
                 self.ink.text(&label, (x, center), Anchor::Middle, look)?;
                 self.ink.line((x, top - 3.0), (x, top), Stroke::new(Token::Line, 1.0))?;
             }

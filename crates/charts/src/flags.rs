@@ -53,8 +53,9 @@ pub(crate) fn arrange(flags: &[Flag], look: Type, left: f64, right: f64) -> Arra
     let mut best = Arrangement { flags: vec![None; flags.len()], rows: 0 };
     for level in 0..levels {
         // Texts that run to the right stack from the right, texts that run to the left from the left.
-        for order in [&descending, &ascending, &by_weight] {
-            let arrangement = place(flags, order, level, look, (left, right));
+        let ways = [(&descending, Some(0)), (&ascending, Some(1)), (&descending, None), (&by_weight, None)];
+        for (order, first_side) in ways {
+            let arrangement = place(flags, order, first_side, level, look, (left, right));
             let better = (arrangement.placed(), best.rows) > (best.placed(), arrangement.rows);
             if better {
                 best = arrangement;
@@ -67,7 +68,22 @@ pub(crate) fn arrange(flags: &[Flag], look: Type, left: f64, right: f64) -> Arra
     best
 }
 
-fn place(flags: &[Flag], order: &[usize], level: usize, look: Type, (left, right): (f64, f64)) -> Arrangement {
+/// Gives each flag in turn the first free place: on `first_side` (0 right, 1 left) of its pole if it can, in the lowest
+/// row first; without a side, in the lowest row on either side.
+fn place(
+    flags: &[Flag],
+    order: &[usize],
+    first_side: Option<usize>,
+    level: usize,
+    look: Type,
+    (left, right): (f64, f64),
+) -> Arrangement {
+    let places: Vec<(usize, usize)> = match first_side {
+        Some(side) => {
+            [side, 1 - side].into_iter().flat_map(|side| (0..MOST_ROWS).map(move |row| (row, side))).collect()
+        }
+        None => (0..MOST_ROWS).flat_map(|row| [(row, 0), (row, 1)]).collect(),
+    };
     let mut placed: Vec<Option<Placed>> = vec![None; flags.len()];
     for &index in order {
         let flag = &flags[index];
@@ -81,13 +97,15 @@ fn place(flags: &[Flag], order: &[usize], level: usize, look: Type, (left, right
         }
         let width = look.width(&text);
         let sides = [(flag.x + TO_POLE, flag.x + TO_POLE + width), (flag.x - TO_POLE - width, flag.x - TO_POLE)];
-        placed[index] = (0..MOST_ROWS)
-            .flat_map(|row| sides.map(|(from, to)| Placed { row, left: from, right: to, text: text.clone() }))
+        placed[index] = places
+            .iter()
+            .map(|(row, side)| Placed { row: *row, left: sides[*side].0, right: sides[*side].1, text: text.clone() })
             .find(|candidate| {
                 let inside = candidate.left >= left - 1e-6 && candidate.right <= right + 1e-6;
-                inside && placed.iter().zip(flags).all(|(other, other_flag)| {
-                    other.as_ref().is_none_or(|other| agree(candidate, flag.x, other, other_flag.x))
-                })
+                inside
+                    && placed.iter().zip(flags).all(|(other, other_flag)| {
+                        other.as_ref().is_none_or(|other| agree(candidate, flag.x, other, other_flag.x))
+                    })
             });
     }
     let rows = placed.iter().flatten().map(|flag| flag.row + 1).max().unwrap_or(0);
@@ -101,6 +119,16 @@ fn agree(a: &Placed, a_pole: f64, b: &Placed, b_pole: f64) -> bool {
         text.row <= pole_row && pole > text.left - TO_POLE + 1.0 && pole < text.right + TO_POLE - 1.0
     };
     apart && !crosses(a, b_pole, b.row) && !crosses(b, a_pole, a.row)
+}
+
+/// The right end of a label of a width between two edges that no pole crosses, as far right as possible.
+pub(crate) fn between_poles(poles: &[f64], width: f64, left: f64, right: f64) -> Option<f64> {
+    let free = |end: &f64| poles.iter().all(|pole| *pole < end - width - 4.0 || *pole > end + 4.0);
+    let besides = poles.iter().map(|pole| pole - 4.5);
+    let mut ends: Vec<f64> = std::iter::once(right).chain(besides).collect();
+    ends.retain(|end| *end <= right && end - width >= left);
+    ends.sort_by(|a, b| b.total_cmp(a));
+    ends.into_iter().find(free)
 }
 
 #[cfg(test)]
@@ -138,6 +166,28 @@ mod tests {
         let xs: Vec<f64> = (0..40).map(|i| f64::from(i) * 7.0).collect();
         let arrangement = check(&flags(&xs, "out of memory, rank 3"), 0.0, 300.0);
         assert!(arrangement.placed() >= 2 && arrangement.rows <= MOST_ROWS, "{arrangement:?}");
+    }
+
+    #[test]
+    fn the_fullest_wording_that_leaves_all_a_place_is_taken() {
+        let wordings = |n: usize| {
+            vec![
+                format!("GPU {n}: 31.5 GiB, 6.2 GiB over the median"),
+                format!("GPU {n}: 31.5 GiB"),
+                format!("GPU {n}"),
+            ]
+        };
+        let xs = [62.0, 139.0, 215.0, 368.0, 597.0, 826.0];
+        let flags: Vec<Flag> = xs.iter().enumerate().map(|(n, x)| Flag { x: *x, wordings: wordings(n) }).collect();
+        let arrangement = check(&flags, 0.0, 1100.0);
+        assert!(arrangement.flags.iter().flatten().all(|flag| flag.text.ends_with("GiB")), "{arrangement:?}");
+    }
+
+    #[test]
+    fn a_label_finds_the_gap_between_poles() {
+        assert_eq!(between_poles(&[], 50.0, 0.0, 300.0), Some(300.0));
+        assert_eq!(between_poles(&[280.0, 240.0], 50.0, 0.0, 300.0), Some(235.5));
+        assert_eq!(between_poles(&[40.0, 80.0, 120.0], 50.0, 0.0, 130.0), None);
     }
 
     #[test]

@@ -181,12 +181,7 @@ impl<'a, DB: DrawingBackend> Ink<'a, DB> {
         self.path([(left, top), (right, top), (right, bottom), (left, bottom), (left, top)], stroke)
     }
 
-    pub fn polygon(
-        &self,
-        points: impl IntoIterator<Item = Point>,
-        color: Token,
-        alpha: f64,
-    ) -> Result<(), ChartError> {
+    pub fn polygon(&self, points: impl IntoIterator<Item = Point>, color: Token, alpha: f64) -> Result<(), ChartError> {
         let points: Vec<(i32, i32)> = points.into_iter().map(|point| self.at(point)).collect();
         if points.len() > 2 {
             self.area.draw(&Polygon::new(points, self.fill(color, alpha)))?;

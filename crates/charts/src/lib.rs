@@ -28,3 +28,7 @@ pub use palette::{Pattern, Theme, Token, part_pattern, part_token};
 pub use peaks::{draw_peaks, peaks_height};
 pub use style::{Axis, Geometry, Style};
 pub use timeline::{draw_timeline, timeline_height};
+pub use words::{describe_composition, describe_peaks, describe_timeline};
+
+#[cfg(test)]
+mod layout_tests;

@@ -25,6 +25,8 @@ const HEADER: f64 = 22.0;
 /// Height of the row of names below the plot; its text keeps clear of the zero beside the plot.
 const AXIS_ROW: f64 = 19.0;
 const CAPACITY_ROOM: f64 = 14.0;
+/// Room between flags and a plot without a capacity line, for the tick at its top.
+const FLAG_ROOM: f64 = 7.0;
 const EDGE: f64 = 8.0;
 
 /// The height in CSS pixels that suits the peaks at a width.
@@ -43,8 +45,7 @@ pub fn draw_peaks<DB: DrawingBackend>(
     let ink = Ink::new(area, style);
     let (width, height) = ink.require(LEAST_WIDTH, LEAST_PLOT_HEIGHT)?;
     let plan = Plan::new(figure, width, height - HEADER - 2.0 * ROW).ok_or(ChartError::Empty)?;
-    let plot =
-        Frame { left: plan.left, top: plan.above, right: width - plan.gutter, bottom: height - plan.below };
+    let plot = Frame { left: plan.left, top: plan.above, right: width - plan.gutter, bottom: height - plan.below };
     if plot.height() < LEAST_PLOT_HEIGHT {
         return Err(ChartError::TooSmall { width: whole(width), height: whole(height) });
     }
@@ -74,6 +75,8 @@ struct Plan<'a> {
     left: f64,
     gutter: f64,
     above: f64,
+    /// Part of `above` between the flags and the plot.
+    clearance: f64,
     below: f64,
     pitch: f64,
     /// The word for all subjects, if they are of one kind.
@@ -98,6 +101,7 @@ impl<'a> Plan<'a> {
             left: 0.0,
             gutter: 0.0,
             above: HEADER,
+            clearance: 0.0,
             below: AXIS_ROW + 4.0,
             pitch: 0.0,
             kind,
@@ -108,7 +112,8 @@ impl<'a> Plan<'a> {
         };
         let scale = plan.scale(plot_height);
         let ticks = scale.ticks.iter().map(|tick| Type::tick().width(&scale.tick(*tick)));
-        plan.left = ticks.chain([Type::tick().width(kind.unwrap_or("")), 24.0]).fold(0.0, f64::max) + EDGE;
+        let words = [kind.unwrap_or(""), scale.unit.name].map(|word| Type::tick().width(word));
+        plan.left = ticks.chain(words).fold(0.0, f64::max) + EDGE;
         let median = median_lines(figure, &scale);
         plan.gutter = median.iter().map(|line| Type::tick().width(line)).fold(0.0, f64::max) + EDGE;
         plan.pitch = (width - plan.left - plan.gutter).max(1.0) / figure.bars.len() as f64;
@@ -119,11 +124,9 @@ impl<'a> Plan<'a> {
         if plan.values {
             plan.below += ROW - 1.0;
         }
-        if capacity.is_some() {
-            plan.above += CAPACITY_ROOM;
-        }
 
-        let mut accused: Vec<(usize, &PeakBar)> = figure.bars.iter().enumerate().filter(|(_, bar)| bar.accused).collect();
+        let mut accused: Vec<(usize, &PeakBar)> =
+            figure.bars.iter().enumerate().filter(|(_, bar)| bar.accused).collect();
         accused.sort_by_key(|(place, bar)| (std::cmp::Reverse(bar.peak), *place));
         accused.truncate(MOST_FLAGS);
         let flags: Vec<Flag> = accused
@@ -135,7 +138,12 @@ impl<'a> Plan<'a> {
             .collect();
         plan.flagged = accused.iter().map(|(place, _)| *place).collect();
         plan.flags = flags::arrange(&flags, Type::label(Token::Hot).bold(), 0.0, width);
-        plan.above += plan.flags.height();
+        plan.clearance = match plan.capacity {
+            Some(_) => CAPACITY_ROOM,
+            None if plan.flags.rows > 0 => FLAG_ROOM,
+            None => 0.0,
+        };
+        plan.above += plan.flags.height() + plan.clearance;
         Some(plan)
     }
 
@@ -251,20 +259,16 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
         if let Some(capacity) = self.plan.capacity {
             let y = crisp(self.y(capacity as f64));
             self.ink.dashed((self.plot.left, y), (self.plot.right, y), (3.0, 4.0), Stroke::new(Token::Dim, 1.0))?;
-            let label = format!("capacity {}", self.scale.long(capacity));
-            let width = Type::tick().width(&label);
-            let poles: Vec<f64> = self.plan.flagged.iter().map(|place| crisp(self.plan.center(*place))).collect();
-            let free = |right: &f64| poles.iter().all(|pole| *pole < right - width - 4.0 || *pole > right + 4.0);
-            let room = self.plot.width() - width;
-            let right = (0..=16).map(|step| self.plot.right - room * f64::from(step) / 16.0).find(free);
-            if let Some(right) = right {
-                self.ink.text(&label, (right, y - CAPACITY_ROOM / 2.0 - 1.0), Anchor::End, Type::tick())?;
+            if let Some(right) = self.capacity_end(capacity) {
+                let at = (right, y - CAPACITY_ROOM / 2.0 - 1.0);
+                self.ink.text(&self.capacity_label(capacity), at, Anchor::End, Type::tick())?;
             }
         }
         let y = crisp(self.y(self.figure.median.0 as f64));
         self.ink.line((self.plot.left, y), (self.plot.right + EDGE - 3.0, y), Stroke::new(Token::Ink, 1.0))?;
         let label = Label { y, height: 2.0 * (TICK + 2.0), weight: 1, content: () };
-        for label in labels::spread(vec![label], self.plot.top - CAPACITY_ROOM, self.plot.bottom + 2.0) {
+        let highest = self.plot.top - self.plan.clearance.max(2.0);
+        for label in labels::spread(vec![label], highest, self.plot.bottom + 2.0) {
             for (line, offset) in median_lines(self.figure, self.scale).iter().zip([-0.5, 0.5]) {
                 let at = (self.plot.right + EDGE, label.y + offset * (TICK + 2.0));
                 let look = if offset < 0.0 { Type::tick() } else { Type { color: Token::Ink, ..Type::tick() } };
@@ -274,8 +278,19 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
         Ok(())
     }
 
+    fn capacity_label(&self, capacity: u64) -> String {
+        format!("capacity {}", self.scale.long(capacity))
+    }
+
+    /// Where the label of the capacity ends, between the poles of the flags that pass through its row.
+    fn capacity_end(&self, capacity: u64) -> Option<f64> {
+        let width = Type::tick().width(&self.capacity_label(capacity));
+        let poles: Vec<f64> = self.plan.flagged.iter().map(|place| crisp(self.plan.center(*place))).collect();
+        flags::between_poles(&poles, width, self.plot.left, self.plot.right)
+    }
+
     fn flags(&self) -> Result<(), ChartError> {
-        let rows_bottom = self.plan.above - if self.plan.capacity.is_some() { CAPACITY_ROOM } else { 0.0 };
+        let rows_bottom = self.plan.above - self.plan.clearance;
         for (place, flag) in self.plan.flagged.iter().zip(&self.plan.flags.flags) {
             let Some(flag) = flag else { continue };
             let Some(bar) = self.figure.bars.get(*place) else { continue };
@@ -339,13 +354,17 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
         let room = width - Type::tick().width(&heading) - 2.0 * EDGE;
         let accused = self.figure.bars.iter().filter(|bar| bar.accused).count();
         let named = self.plan.flags.flags.iter().flatten().count();
-        let hidden = self.figure.capacity.filter(|bytes| self.plan.capacity.is_none() && bytes.0 > 0);
-        let (remark, look) = if accused > named {
-            (format!("{accused} of {} stand out", self.figure.bars.len()), Type::tick().bold())
-        } else if let Some(capacity) = hidden {
-            (format!("capacity {capacity}, above this scale"), Type::tick())
-        } else {
-            return Ok(());
+        let stand_out = format!("{accused} of {} stand out", self.figure.bars.len());
+        let told = match (self.plan.capacity, self.figure.capacity) {
+            (Some(capacity), _) if self.capacity_end(capacity).is_none() => Some(self.capacity_label(capacity)),
+            (None, Some(capacity)) if capacity.0 > 0 => Some(format!("capacity {capacity}, above this scale")),
+            _ => None,
+        };
+        let (remark, look) = match told {
+            Some(told) if accused > named => (format!("{stand_out}, {told}"), Type::tick().bold()),
+            Some(told) => (told, Type::tick()),
+            None if accused > named => (stand_out, Type::tick().bold()),
+            None => return Ok(()),
         };
         let look = if look.bold { Type { color: Token::Hot, ..look } } else { look };
         self.ink.text(&look.fit(&remark, room), (width, center), Anchor::End, look)

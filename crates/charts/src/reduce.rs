@@ -201,8 +201,7 @@ mod tests {
 
     #[test]
     fn a_band_follows_sparse_lines_between_their_points() {
-        let sparse =
-            TimelineLine { subject: Subject::Device(0), x: vec![0, 99_999], y: vec![0, 100], accused: false };
+        let sparse = TimelineLine { subject: Subject::Device(0), x: vec![0, 99_999], y: vec![0, 100], accused: false };
         let dense = line(|_| 50, 100_000);
         let band = band(&[&sparse, &dense, &dense], &MAPPING, 2.0);
         assert_eq!(band.x.len(), 300);

@@ -1,9 +1,9 @@
 //! How wide a text will be, and how to make it fit. Knows no chart and no backend.
 //!
-//! The real font is chosen by the reader's browser, so widths are estimates on the safe side: those of DejaVu
-//! Sans, which is wider than Inter, Arial, Ubuntu and the other fonts that a page falls back to.
+//! The real font is chosen by the reader's browser, so widths are estimates on the safe side: those of
+//! `DejaVu Sans`, which is wider than Inter, Arial, Ubuntu and the other fonts that a page falls back to.
 
-/// Advance of U+0020 to U+007E in hundredths of an em (DejaVu Sans).
+/// Advance of U+0020 to U+007E in hundredths of an em (`DejaVu Sans`).
 const ADVANCES: [u8; 95] = [
     32, 40, 46, 84, 64, 95, 78, 27, 39, 39, 50, 84, 32, 36, 32, 34, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 34, 34, 84,
     84, 84, 53, 100, 68, 69, 70, 77, 63, 58, 77, 75, 29, 29, 66, 56, 86, 75, 79, 60, 79, 69, 63, 61, 73, 68, 99, 69,
@@ -11,7 +11,7 @@ const ADVANCES: [u8; 95] = [
     59, 82, 59, 59, 52, 64, 34, 64, 84,
 ];
 
-/// Bold faces are wider; DejaVu Sans Bold by 11 % on average.
+/// Bold faces are wider; `DejaVu Sans Bold` by 11 % on average.
 const BOLD: f64 = 1.12;
 
 /// Estimated width in the unit of `size`.
@@ -32,12 +32,14 @@ fn advance(character: char) -> f64 {
     }
 }
 
-/// One line without control characters, which neither XML nor a chart can hold.
+/// One line without control characters, which XML cannot hold, and without those that turn the direction of what
+/// stands around them.
 pub(crate) fn one_line(text: &str) -> String {
-    let clean: String = text
-        .chars()
-        .map(|c| if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}' | '\u{2028}' | '\u{2029}') { ' ' } else { c })
-        .collect();
+    let is_unfit = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+    };
+    let clean: String = text.chars().map(|c| if is_unfit(c) { ' ' } else { c }).collect();
     clean.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

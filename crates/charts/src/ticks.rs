@@ -66,7 +66,8 @@ impl ValueScale {
     /// A value without its unit, one decimal where that says something: `31.3`, `871`.
     pub fn short(&self, value: u64) -> String {
         let in_units = value as f64 / self.unit.size;
-        let decimals = usize::from(in_units < 1000.0 && self.unit.size > 1.0 && !matches!(self.unit.name, "MiB" | "KiB"));
+        let decimals =
+            usize::from(in_units < 1000.0 && self.unit.size > 1.0 && !matches!(self.unit.name, "MiB" | "KiB"));
         format!("{in_units:.decimals$}")
     }
 

@@ -21,6 +21,8 @@ const MOST_LINES: usize = 16;
 const MOST_ACCUSED: usize = 8;
 /// Data that fill less of the card than this are drawn at their own scale, the capacity is only told.
 const LEAST_SHARE: f64 = 0.12;
+/// Height of a line of a label.
+const LINE: f64 = LABEL + 2.0;
 const LEAST_WIDTH: f64 = 200.0;
 const LEAST_PLOT_HEIGHT: f64 = 60.0;
 /// Room above the capacity line for its label.
@@ -28,6 +30,8 @@ const CAPACITY_ROOM: f64 = 14.0;
 const HEADER: f64 = 22.0;
 /// Height of the row of ticks below the plot; its text keeps clear of the zero beside the plot.
 const AXIS_ROW: f64 = 19.0;
+/// Room between flags and a plot without a capacity line, for the tick at its top.
+const FLAG_ROOM: f64 = 7.0;
 const EDGE: f64 = 8.0;
 
 /// The height in CSS pixels that suits a timeline of a width.
@@ -46,8 +50,7 @@ pub fn draw_timeline<DB: DrawingBackend>(
     let ink = Ink::new(area, style);
     let (width, height) = ink.require(LEAST_WIDTH, LEAST_PLOT_HEIGHT)?;
     let plan = Plan::new(figure, width, height - HEADER - 2.0 * ROW).ok_or(ChartError::Empty)?;
-    let plot =
-        Frame { left: plan.left, top: plan.above, right: width - plan.gutter, bottom: height - plan.below };
+    let plot = Frame { left: plan.left, top: plan.above, right: width - plan.gutter, bottom: height - plan.below };
     if plot.height() < LEAST_PLOT_HEIGHT || plot.width() < LEAST_PLOT_HEIGHT {
         return Err(ChartError::TooSmall { width: whole(width), height: whole(height) });
     }
@@ -87,6 +90,8 @@ struct Plan<'a> {
     left: f64,
     gutter: f64,
     above: f64,
+    /// Part of `above` between the flags and the plot.
+    clearance: f64,
     below: f64,
     x_min: i64,
     x_max: i64,
@@ -107,22 +112,20 @@ impl<'a> Plan<'a> {
         let xs = || lines.iter().flat_map(|line| line.x.iter().zip(&line.y).map(|(x, _)| *x));
         let (first, last) = (xs().min()?, xs().max()?);
         let highest = lines.iter().flat_map(|line| line.y.iter().zip(&line.x).map(|(y, _)| *y)).max()?;
-        let capacity = figure.capacity.map(|bytes| bytes.0).filter(|capacity| {
-            highest as f64 >= *capacity as f64 * LEAST_SHARE && *capacity > 0
-        });
+        let capacity = figure
+            .capacity
+            .map(|bytes| bytes.0)
+            .filter(|capacity| highest as f64 >= *capacity as f64 * LEAST_SHARE && *capacity > 0);
         // An out-of-memory report comes a little after the last sample; what is far away stays outside.
         let reach = (i128::from(last) - i128::from(first)) / 8;
         let near = |x: i64| i128::from(x) >= i128::from(first) - reach && i128::from(x) <= i128::from(last) + reach;
-        let marks: Vec<(i64, String)> = figure
-            .marks
-            .iter()
-            .filter(|mark| near(mark.x))
-            .map(|mark| (mark.x, text::one_line(&mark.text)))
-            .collect();
+        let marks: Vec<(i64, String)> =
+            figure.marks.iter().filter(|mark| near(mark.x)).map(|mark| (mark.x, text::one_line(&mark.text))).collect();
         let x_min = marks.iter().map(|(x, _)| *x).fold(first, i64::min);
         let x_max = marks.iter().map(|(x, _)| *x).fold(last, i64::max);
         // A single moment has no phases to shade.
-        let visible = |span: &&PhaseSpan| x_min < x_max && span.from <= x_max && span.to >= x_min;
+        let visible =
+            |span: &&PhaseSpan| x_min < x_max && span.from <= span.to && span.from <= x_max && span.to >= x_min;
         let mut phases: Vec<PhaseSpan> = figure.phases.iter().filter(visible).cloned().collect();
         phases.sort_by_key(|span| (span.from, span.to));
 
@@ -132,6 +135,7 @@ impl<'a> Plan<'a> {
             left: 0.0,
             gutter: 0.0,
             above: HEADER,
+            clearance: 0.0,
             below: AXIS_ROW + if phases.is_empty() { 4.0 } else { ROW + 2.0 },
             x_min,
             x_max,
@@ -145,15 +149,17 @@ impl<'a> Plan<'a> {
         let ticks = scale.ticks.iter().map(|tick| Type::tick().width(&scale.tick(*tick)));
         plan.left = ticks.chain([Type::tick().width(plan.axis_word())]).fold(0.0, f64::max) + EDGE;
         plan.gutter = (plan.end_labels_width() + EDGE + 4.0).min(width * 0.34);
-        if plan.capacity.is_some() {
-            plan.above += CAPACITY_ROOM;
-        }
         let plot = Frame { left: plan.left, top: 0.0, right: width - plan.gutter, bottom: plot_height };
         let mapping = plan.mapping(plot, scale.top);
         let flags: Vec<Flag> =
             marks.iter().map(|(x, text)| Flag { x: crisp(mapping.x(*x)), wordings: vec![text.clone()] }).collect();
         plan.flags = flags::arrange(&flags, Type::label(Token::Hot), 0.0, width);
-        plan.above += plan.flags.height();
+        plan.clearance = match plan.capacity {
+            Some(_) => CAPACITY_ROOM,
+            None if plan.flags.rows > 0 => FLAG_ROOM,
+            None => 0.0,
+        };
+        plan.above += plan.flags.height() + plan.clearance;
         Some(plan)
     }
 
@@ -269,7 +275,12 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
     fn grid(&self) -> Result<(), ChartError> {
         for tick in &self.scale.ticks {
             let y = self.mapping.y(*tick);
-            self.ink.across(self.plot.left, self.plot.right, y, if *tick == 0.0 { Token::Rank } else { Token::Line })?;
+            self.ink.across(
+                self.plot.left,
+                self.plot.right,
+                y,
+                if *tick == 0.0 { Token::Rank } else { Token::Line },
+            )?;
             let label = self.scale.tick(*tick);
             self.ink.text(&label, (self.plot.left - EDGE + 2.0, y), Anchor::End, Type::tick())?;
         }
@@ -280,17 +291,22 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
         let Some(capacity) = self.plan.capacity else { return Ok(()) };
         let y = crisp(self.mapping.y(capacity as f64));
         self.ink.dashed((self.plot.left, y), (self.plot.right, y), (3.0, 4.0), Stroke::new(Token::Dim, 1.0))?;
-        let label = format!("capacity {}", self.scale.long(capacity));
-        let width = Type::tick().width(&label);
-        // The label avoids the poles of the marks, which pass through its row.
-        let poles: Vec<f64> = self.plan.marks.iter().map(|x| self.mapping.x(*x)).collect();
-        let free = |right: &f64| poles.iter().all(|pole| *pole < right - width - 4.0 || *pole > right + 4.0);
-        let room = self.plot.width() - width;
-        let right = (0..=16).map(|step| self.plot.right - room * f64::from(step) / 16.0).find(free);
-        if let Some(right) = right {
-            self.ink.text(&label, (right, y - CAPACITY_ROOM / 2.0 - 1.0), Anchor::End, Type::tick())?;
+        if let Some(right) = self.capacity_end(capacity) {
+            let at = (right, y - CAPACITY_ROOM / 2.0 - 1.0);
+            self.ink.text(&self.capacity_label(capacity), at, Anchor::End, Type::tick())?;
         }
         Ok(())
+    }
+
+    fn capacity_label(&self, capacity: u64) -> String {
+        format!("capacity {}", self.scale.long(capacity))
+    }
+
+    /// Where the label of the capacity ends, between the poles of the marks that pass through its row.
+    fn capacity_end(&self, capacity: u64) -> Option<f64> {
+        let width = Type::tick().width(&self.capacity_label(capacity));
+        let poles: Vec<f64> = self.plan.marks.iter().map(|x| self.mapping.x(*x)).collect();
+        flags::between_poles(&poles, width, self.plot.left, self.plot.right)
     }
 
     fn x_axis(&self) -> Result<(), ChartError> {
@@ -321,7 +337,7 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
             self.band(&band, Token::Rank)?;
             self.ink.path(band.x.iter().copied().zip(band.median.iter().copied()), Stroke::new(Token::Dim, 1.3))?;
             if let Some(y) = band.median.last() {
-                labels.push(self.calm_label(*y, self.plan.innocent_name()));
+                labels.push(Self::calm_label(*y, self.plan.innocent_name()));
             }
         } else {
             for line in &innocent {
@@ -347,14 +363,14 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
                 let lead = Stroke::new(Token::Hot, 1.0);
                 self.ink.dashed((end.0 + 6.0, end.1), (self.plot.right, end.1), (1.0, 4.0), lead)?;
             }
-            labels.push(self.hot_label(end.1, line.subject.to_string(), index));
+            labels.push(Self::hot_label(end.1, line.subject.to_string(), index));
         }
         let lowest = labels.iter().filter(|label| label.content.color == Token::Hot).map(|label| label.y);
         if accused.len() > labelled
             && let Some(lowest) = lowest.max_by(f64::total_cmp)
         {
             let text = format!("+{} more", accused.len() - labelled);
-            labels.push(self.hot_label(lowest + 1.0, text, 0));
+            labels.push(Self::hot_label(lowest + 1.0, text, 0));
         }
         Ok(labels)
     }
@@ -383,20 +399,20 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
         ends.sort_by(|a, b| a.0.total_cmp(&b.0));
         let apart = ends.windows(2).all(|pair| pair[1].0 - pair[0].0 >= LABEL + 1.0);
         if apart {
-            return ends.iter().map(|(y, subject)| self.calm_label(*y, vec![subject.to_string()])).collect();
+            return ends.iter().map(|(y, subject)| Self::calm_label(*y, vec![subject.to_string()])).collect();
         }
-        let middle = ends.get(ends.len() / 2).map(|(y, _)| self.calm_label(*y, self.plan.innocent_name()));
+        let middle = ends.get(ends.len() / 2).map(|(y, _)| Self::calm_label(*y, self.plan.innocent_name()));
         middle.into_iter().collect()
     }
 
-    fn calm_label(&self, y: f64, lines: Vec<String>) -> Label<EndLabel> {
-        let height = (LABEL + 2.0) * lines.len() as f64;
+    fn calm_label(y: f64, lines: Vec<String>) -> Label<EndLabel> {
+        let height = LINE * lines.len() as f64;
         Label { y, height, weight: 1, content: EndLabel { lines, color: Token::Dim } }
     }
 
-    fn hot_label(&self, y: f64, text: String, place: usize) -> Label<EndLabel> {
+    fn hot_label(y: f64, text: String, place: usize) -> Label<EndLabel> {
         let weight = 250 - u8::try_from(place).unwrap_or(200).min(200);
-        Label { y, height: LABEL + 2.0, weight, content: EndLabel { lines: vec![text], color: Token::Hot } }
+        Label { y, height: LINE, weight, content: EndLabel { lines: vec![text], color: Token::Hot } }
     }
 
     fn labels(&self, labels: Vec<Label<EndLabel>>) -> Result<(), ChartError> {
@@ -404,17 +420,17 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
         for label in labels::spread(labels, self.plot.top - 7.0, self.plot.bottom + 4.0) {
             let EndLabel { lines, color } = label.content;
             let look = if color == Token::Hot { Type::label(color).bold() } else { Type::label(color) };
-            let mut y = label.y - label.height / 2.0 + (LABEL + 2.0) / 2.0;
+            let mut y = label.y - label.height / 2.0 + LINE / 2.0;
             for line in lines {
                 self.ink.text(&look.fit(&line, self.plan.gutter - EDGE), (left, y), Anchor::Start, look)?;
-                y += LABEL + 2.0;
+                y += LINE;
             }
         }
         Ok(())
     }
 
     fn marks(&self) -> Result<(), ChartError> {
-        let rows_bottom = self.plan.above - if self.plan.capacity.is_some() { CAPACITY_ROOM } else { 0.0 };
+        let rows_bottom = self.plan.above - self.plan.clearance;
         for (x, flag) in self.plan.marks.iter().zip(&self.plan.flags.flags) {
             let x = crisp(self.mapping.x(*x));
             let mut top = self.plot.top;
@@ -433,14 +449,13 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
         let center = TICK / 2.0 + 1.0;
         let heading = self.scale.heading(self.figure.quantity);
         self.ink.text(&heading, (0.0, center), Anchor::Start, Type::tick())?;
-        let hidden = self.figure.capacity.filter(|bytes| self.plan.capacity.is_none() && bytes.0 > 0);
-        if let Some(capacity) = hidden {
-            let (width, _) = self.ink.size();
-            let long = format!("capacity {capacity}, above this scale");
-            let used = Type::tick().width(&heading) + 2.0 * EDGE;
-            let label = Type::tick().fit(&long, width - used);
-            self.ink.text(&label, (width, center), Anchor::End, Type::tick())?;
-        }
-        Ok(())
+        let told = match (self.plan.capacity, self.figure.capacity) {
+            (Some(capacity), _) if self.capacity_end(capacity).is_none() => self.capacity_label(capacity),
+            (None, Some(capacity)) if capacity.0 > 0 => format!("capacity {capacity}, above this scale"),
+            _ => return Ok(()),
+        };
+        let (width, _) = self.ink.size();
+        let room = width - Type::tick().width(&heading) - 2.0 * EDGE;
+        self.ink.text(&Type::tick().fit(&told, room), (width, center), Anchor::End, Type::tick())
     }
 }

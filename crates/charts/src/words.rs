@@ -97,7 +97,8 @@ fn amount(quantity: Quantity, value: u64) -> String {
     }
 }
 
-pub(crate) fn describe_timeline(figure: &Timeline) -> String {
+/// A timeline in one sentence, for readers who cannot see the picture: who stands out, maximum, median, capacity.
+pub fn describe_timeline(figure: &Timeline) -> String {
     let mut peaks: Vec<u64> = figure.lines.iter().filter_map(|line| line.y.iter().max().copied()).collect();
     peaks.sort_unstable();
     let subjects: Vec<Subject> = figure.lines.iter().map(|line| line.subject).collect();
@@ -106,7 +107,8 @@ pub(crate) fn describe_timeline(figure: &Timeline) -> String {
     format!("{} over time, {}: {}; {figures}.", upper_first(figure.quantity.title()), count(&subjects), accused(&out))
 }
 
-pub(crate) fn describe_peaks(figure: &Peaks) -> String {
+/// Peaks in one sentence, for readers who cannot see the picture.
+pub fn describe_peaks(figure: &Peaks) -> String {
     let highest = figure.bars.iter().map(|bar| bar.peak.0).max().unwrap_or(0);
     let subjects: Vec<Subject> = figure.bars.iter().map(|bar| bar.subject).collect();
     let mut out: Vec<&PeakBar> = figure.bars.iter().filter(|bar| bar.accused).collect();
@@ -123,7 +125,8 @@ pub(crate) fn describe_peaks(figure: &Peaks) -> String {
     )
 }
 
-pub(crate) fn describe_composition(rows: &[Composition]) -> String {
+/// Compositions in one sentence, for readers who cannot see the picture: the accused first, then the others.
+pub fn describe_composition(rows: &[Composition]) -> String {
     const TOLD: usize = 16;
     let subjects: Vec<Subject> = rows.iter().map(|row| row.subject).collect();
     let out: Vec<Subject> = rows.iter().filter(|row| row.accused).map(|row| row.subject).collect();
@@ -147,7 +150,7 @@ fn figures(quantity: Quantity, ascending: &[u64], limit: Option<Bytes>) -> Strin
     let highest = ascending.last().copied().unwrap_or(0);
     let half = ascending.len() / 2;
     let middle = ascending.get(half).copied().unwrap_or(0);
-    let median = if ascending.len() % 2 == 0 {
+    let median = if ascending.len().is_multiple_of(2) {
         let below = half.checked_sub(1).and_then(|index| ascending.get(index)).copied().unwrap_or(middle);
         u64::midpoint(below, middle)
     } else {
@@ -175,11 +178,12 @@ pub(crate) fn bar_wordings(bar: &PeakBar, median: Bytes, scale: &ValueScale) -> 
         (median.saturating_sub(bar.peak), "below")
     };
     let name = bar.subject;
-    vec![
-        format!("{name}: {peak}, {} {side} the median", scale.long(gap.0)),
-        format!("{name}: {peak}"),
-        name.to_string(),
-    ]
+    let mut wordings = vec![format!("{name}: {peak}"), name.to_string()];
+    let gap = scale.long(gap.0);
+    if gap != scale.long(0) {
+        wordings.insert(0, format!("{name}: {peak}, {gap} {side} the median"));
+    }
+    wordings
 }
 
 /// Accused parts of a row in words: `other ranks 5.9 GiB`.

@@ -6,6 +6,7 @@ use crate::policy::Policy;
 use crate::steps::StepView;
 use crate::tables::TableView;
 use rankscope_model::{Evidence, EvidenceRef, Provenance, StepRecord, Subject};
+use std::collections::BTreeSet;
 
 /// What every rule gets to see.
 pub(crate) struct Case<'a> {
@@ -97,22 +98,35 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Tables of the same cards belong together; by time where every one has it, else as they came.
+/// Tables of the same cards that share a process are one job over time; by time where every table has one, else as
+/// they came. Tables of equal cards without a common process are other runs or other nodes and stay apart; a table
+/// that lists no process joins whichever comes first.
 fn series(tables: &[TableView]) -> Vec<Vec<usize>> {
-    type Cards = Vec<(Subject, Option<u64>)>;
-    let mut found: Vec<(Cards, Vec<usize>)> = Vec::new();
+    struct Group {
+        cards: Vec<(Subject, Option<u64>)>,
+        pids: BTreeSet<u32>,
+        members: Vec<usize>,
+    }
+    let mut groups: Vec<Group> = Vec::new();
     for (index, view) in tables.iter().enumerate() {
-        let cards: Cards = view.gpus.iter().map(|gpu| (gpu.subject, gpu.total)).collect();
+        let cards: Vec<(Subject, Option<u64>)> = view.gpus.iter().map(|gpu| (gpu.subject, gpu.total)).collect();
         if cards.is_empty() {
             continue;
         }
-        match found.iter_mut().find(|(known, _)| *known == cards) {
-            Some((_, members)) => members.push(index),
-            None => found.push((cards, vec![index])),
+        let pids: BTreeSet<u32> = view.processes.keys().copied().collect();
+        let joins = |group: &&mut Group| {
+            group.cards == cards && (group.pids.is_empty() || pids.is_empty() || !group.pids.is_disjoint(&pids))
+        };
+        match groups.iter_mut().find(joins) {
+            Some(group) => {
+                group.members.push(index);
+                group.pids.extend(pids);
+            }
+            None => groups.push(Group { cards, pids, members: vec![index] }),
         }
     }
     let time = |index: &usize| tables.get(*index).and_then(|view| view.table.time);
-    let mut lists: Vec<Vec<usize>> = found.into_iter().map(|(_, members)| members).collect();
+    let mut lists: Vec<Vec<usize>> = groups.into_iter().map(|group| group.members).collect();
     for members in &mut lists {
         if members.iter().all(|index| time(index).is_some()) {
             members.sort_by_key(time);

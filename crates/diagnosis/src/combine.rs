@@ -20,6 +20,13 @@ struct Signal {
     refs: Vec<EvidenceRef>,
 }
 
+/// One thing to collect.
+struct Wanted {
+    item: Item,
+    labels: Vec<CauseLabel>,
+    collect: Collect,
+}
+
 /// One claim about one item.
 pub(crate) struct Claim {
     /// The item.
@@ -56,7 +63,7 @@ pub(crate) struct Ledger {
     /// In the order in which the rules made them.
     pub claims: Vec<Claim>,
     statuses: BTreeMap<Item, ItemStatus>,
-    collects: BTreeMap<Item, Vec<Collect>>,
+    collects: Vec<Wanted>,
     mechanisms: BTreeMap<CauseLabel, Mechanism>,
     ranks: BTreeMap<CauseLabel, BTreeSet<u32>>,
 }
@@ -68,6 +75,12 @@ impl Ledger {
         for label in labels {
             self.signals.push(Signal { label: *label, weight, reason: reason.clone(), refs: refs.to_vec() });
         }
+    }
+
+    /// Some reason speaks for the label already. Several messages of one failure are one piece of evidence: rules ask
+    /// here before they count a second one in full.
+    pub fn speaks_for(&self, label: CauseLabel) -> bool {
+        self.signals.iter().any(|signal| signal.label == label && signal.weight > 0.0)
     }
 
     /// What would look the same; changes no confidence.
@@ -100,17 +113,23 @@ impl Ledger {
         self.statuses.get(&item).copied().unwrap_or(ItemStatus::Unknown)
     }
 
-    /// Something to collect that is more telling here than what the item always asks for.
-    pub fn collect(&mut self, item: Item, collect: Collect) {
-        let list = self.collects.entry(item).or_default();
-        if !list.contains(&collect) {
-            list.push(collect);
-        }
+    /// Something to collect that is more telling here than what the item always asks for, and the labels that it
+    /// would confirm or rule out.
+    pub fn collect(&mut self, item: Item, labels: &[CauseLabel], collect: Collect) {
+        self.collects.push(Wanted { item, labels: labels.to_vec(), collect });
     }
 
-    /// What the rules want collected for an item.
-    pub fn collects_of(&self, item: Item) -> &[Collect] {
-        self.collects.get(&item).map_or(&[], Vec::as_slice)
+    /// What the rules want collected for an item: what decides on `first` before the rest, each once.
+    pub fn collects_of(&self, item: Item, first: Option<CauseLabel>) -> Vec<Collect> {
+        let decides = |wanted: &&Wanted| first.is_some_and(|label| wanted.labels.contains(&label));
+        let of_item = || self.collects.iter().filter(|wanted| wanted.item == item);
+        let mut list: Vec<Collect> = Vec::new();
+        for wanted in of_item().filter(decides).chain(of_item().filter(|wanted| !decides(wanted))) {
+            if !list.contains(&wanted.collect) {
+                list.push(wanted.collect.clone());
+            }
+        }
+        list
     }
 
     /// What labels do to the card; the first one stays.

@@ -49,20 +49,21 @@ fn step_quantity(case: &Case) -> Option<Quantity> {
         Quantity::DeviceUsed,
     ];
     let drawable = |quantity: Quantity| {
-        let mut positions: BTreeMap<Subject, usize> = BTreeMap::new();
-        for key in case.steps.rows.keys() {
-            for (subject, _) in case.steps.at(key, quantity) {
-                *positions.entry(subject).or_default() += 1;
-            }
+        // Subject, first position seen, and whether there is a second one.
+        let mut seen: BTreeMap<Subject, (&crate::steps::Key, bool)> = BTreeMap::new();
+        for (key, row) in case.steps.records().filter(|(_, row)| row.bytes(quantity).is_some()) {
+            let entry = seen.entry(row.subject).or_insert((key, false));
+            entry.1 |= entry.0 != key;
         }
-        positions.values().filter(|n| **n >= 2).count()
+        seen.values().filter(|(_, again)| *again).count()
     };
     let compared = case.main.as_ref().map(|(c, _)| c).filter(|c| matches!(c.source, Source::Steps | Source::Step(_)));
     if let Some(quantity) = compared.map(|c| c.quantity).filter(|q| drawable(*q) > 0) {
         return Some(quantity);
     }
-    let best = order.iter().map(|q| drawable(*q)).max().filter(|n| *n > 0)?;
-    order.into_iter().find(|q| drawable(*q) == best)
+    let counted = order.map(|quantity| (quantity, drawable(quantity)));
+    let best = counted.iter().map(|(_, n)| *n).max().filter(|n| *n > 0)?;
+    counted.into_iter().find(|(_, n)| *n == best).map(|(quantity, _)| quantity)
 }
 
 fn steps_timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject>) -> Option<Timeline> {

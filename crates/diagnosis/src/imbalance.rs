@@ -138,7 +138,11 @@ pub(crate) fn choose(case: &Case, all: &[Comparison]) -> Option<(Comparison, Spr
         all.iter().filter_map(|c| c.spread(case.policy).map(|spread| (c, spread))).collect();
     let widest = measured.iter().filter(|(_, s)| s.stands_out()).map(|(_, s)| s.gap()).max();
     let chosen = if let Some(widest) = widest {
-        measured.iter().find(|(_, s)| s.stands_out() && s.gap() >= widest / 2)
+        let at_least = |least: u64, heavy: bool| {
+            measured.iter().find(|(_, s)| s.stands_out() && s.gap() >= least && !(heavy && s.is_low_outlier))
+        };
+        // A heavy rank is what runs out of memory: one light rank is reported only where its gap is far wider.
+        at_least(widest / 2, true).or_else(|| at_least(widest / 4, true)).or_else(|| at_least(widest / 2, false))
     } else {
         // Nobody stands out: the comparison of the most subjects, those with a capacity first since they show pressure.
         let most = measured.iter().map(|(c, _)| c.values.len()).max()?;
@@ -172,12 +176,12 @@ fn from_steps(case: &Case) -> Vec<Comparison> {
             continue;
         }
         let overall = make(quantity, peaks, Source::Steps);
-        let stands_out = overall.spread(case.policy).is_some_and(|s| s.stands_out());
+        let has_heavy = overall.spread(case.policy).is_some_and(|s| s.stands_out() && !s.is_low_outlier);
         found.push(overall);
-        if stands_out {
+        if has_heavy {
             continue;
         }
-        // Ranks may take turns: equal over the run, far apart at one step. Only steps of all ranks count.
+        // Ranks may take turns: near each other over the run, far apart at one step. Only steps of all ranks count.
         let worst = view
             .rows
             .keys()
@@ -223,11 +227,13 @@ fn from_tables(case: &Case) -> Vec<Comparison> {
             found.extend(by_capacity(&in_use, case.policy).iter().filter(|group| group.len() >= 2).map(|g| make(g)));
         } else if let Some(only) = in_use.first()
             && view.lists_processes()
-            && (concentrates(view.residents(only.subject, case.policy).len()) || is_base_of_visits(case, view, only))
+            && view.residents(only.subject, case.policy).len() >= 2
         {
-            // One card carries everything that the job put on several, or should have: hold it against the rest.
+            // Several processes share the only card in use: hold it against the rest, which they might have used.
             let all: Vec<&Gpu> = view.gpus.iter().collect();
-            found.extend(by_capacity(&all, case.policy).iter().filter(|group| group.len() >= 2).map(|g| make(g)));
+            let groups = by_capacity(&all, case.policy);
+            let has_only = |group: &&Vec<&Gpu>| group.len() >= 2 && group.iter().any(|g| g.subject == only.subject);
+            found.extend(groups.iter().find(has_only).map(|group| make(group)));
         }
         // Cards on which nobody is at home should be equally empty.
         let mut others: Vec<&Gpu> =
@@ -239,18 +245,6 @@ fn from_tables(case: &Case) -> Vec<Comparison> {
         }
     }
     found
-}
-
-fn concentrates(residents: usize) -> bool {
-    residents >= 2
-}
-
-/// The only working process holds something on every other card as well: the job knows of them.
-fn is_base_of_visits(case: &Case, view: &crate::tables::TableView, only: &Gpu) -> bool {
-    let elsewhere = view.gpus.iter().filter(|gpu| gpu.subject != only.subject);
-    let visited = elsewhere.clone().filter(|gpu| !view.visitors(gpu.subject, case.policy).is_empty()).count();
-    let is_first = view.gpus.first().is_some_and(|first| first.subject == only.subject);
-    is_first && visited >= 1 && visited == elsewhere.count()
 }
 
 fn from_snapshots(case: &Case) -> Vec<Comparison> {
@@ -332,7 +326,8 @@ impl OomCapacities {
 pub(crate) fn verdict(case: &Case) -> Verdict {
     let Some((comparison, spread)) = &case.main else { return Verdict::Inconclusive };
     if spread.stands_out() {
-        return Verdict::Imbalance;
+        let is_one_job = is_known_to_be_one_job(case, comparison, spread);
+        return if is_one_job { Verdict::Imbalance } else { Verdict::Inconclusive };
     }
     // Messages of the ranks that failed are no view of the whole job unless every known rank is among them.
     if comparison.source == Source::Ooms && (case.steps.subjects.is_empty() || !comparison.left_out.is_empty()) {
@@ -340,9 +335,24 @@ pub(crate) fn verdict(case: &Case) -> Verdict {
     }
     match comparison.all_full(case.policy) {
         Some(true) => Verdict::UniformPressure,
-        // Equal, but how full is not known: an out-of-memory message then leaves it open.
-        None if case.ran_out_of_memory() => Verdict::Inconclusive,
+        // Equal and not full, or not known how full, and yet memory ran out: at a moment that was not seen.
+        Some(false) | None if case.ran_out_of_memory() => Verdict::Inconclusive,
         Some(false) | None => Verdict::Balanced,
+    }
+}
+
+/// Cards in a table that lists no process may belong to several jobs. That at least two others are equal says that they
+/// do the same work, and that the heavy one should.
+pub(crate) fn is_known_to_be_one_job(case: &Case, comparison: &Comparison, spread: &Spread) -> bool {
+    let Source::Tables(series) = &comparison.source else { return true };
+    if case.focus_of(series).is_some_and(|(_, view)| view.lists_processes()) {
+        return true;
+    }
+    let others: Vec<u64> =
+        comparison.values.iter().filter(|(s, _)| !spread.heaviest.contains(s)).map(|(_, v)| *v).collect();
+    match (others.iter().min(), others.iter().max()) {
+        (Some(min), Some(max)) => others.len() >= 2 && !case.policy.differs(*max, *min) && !spread.is_low_outlier,
+        _ => false,
     }
 }
 

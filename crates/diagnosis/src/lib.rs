@@ -28,7 +28,8 @@ pub use policy::Policy;
 use case::Case;
 use combine::Ledger;
 use rankscope_model::{
-    ChecklistEntry, Collect, DIAGNOSIS_FORMAT, Diagnosis, Evidence, Figures, Finding, Item, ItemStatus, Verdict,
+    CauseLabel, ChecklistEntry, Collect, DIAGNOSIS_FORMAT, Diagnosis, Evidence, Figures, Finding, Item, ItemStatus,
+    Verdict,
 };
 
 /// Names what the evidence shows: verdict, figures, ranked causes, the state of every checklist item and what to
@@ -46,12 +47,13 @@ pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
     let causes = ledger.causes(policy);
     let explained = causes.first().and_then(|cause| ledger.mechanism_of(cause.label)).and_then(|m| m.explained);
     let findings = findings(&ledger);
+    let first = causes.first().map(|cause| cause.label);
     Diagnosis {
         format: DIAGNOSIS_FORMAT.to_owned(),
         verdict,
         summary: summary::summary(&case, verdict, &causes, &ledger),
         imbalance: imbalance::report(&case, explained),
-        checklist: Item::ALL.iter().map(|item| entry(*item, verdict, &ledger, &findings)).collect(),
+        checklist: Item::ALL.iter().map(|item| entry(*item, verdict, first, &ledger, &findings)).collect(),
         causes,
         findings,
         artifacts: evidence.artifacts.clone(),
@@ -132,9 +134,15 @@ fn findings(ledger: &Ledger) -> Vec<Finding> {
     numbered.collect()
 }
 
-fn entry(item: Item, verdict: Verdict, ledger: &Ledger, findings: &[Finding]) -> ChecklistEntry {
+fn entry(
+    item: Item,
+    verdict: Verdict,
+    first: Option<CauseLabel>,
+    ledger: &Ledger,
+    findings: &[Finding],
+) -> ChecklistEntry {
     let status = ledger.status_of(item);
-    let mut collect = ledger.collects_of(item).to_vec();
+    let mut collect = ledger.collects_of(item, first);
     if matches!(status, ItemStatus::Unknown | ItemStatus::Suspect) {
         for wanted in collect::for_item(item, verdict) {
             if !collect.contains(&wanted) {

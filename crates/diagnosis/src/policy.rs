@@ -32,8 +32,8 @@ pub struct Policy {
     pub context_bare: Bytes,
     /// From here on a row is the size of model or optimizer state (causes.md: 1.5 GB).
     pub state_min: Bytes,
-    /// A row below this share of the same process's largest row is a visit, not a second home. One half: in the
-    /// reports visits stay under 40 % of the home row, and replicas of one process above it.
+    /// A row below this share of the same process's largest row is a visit, not a second home. One half: replicas of
+    /// one process hold nearly as much as its master, what strays onto a foreign card far less.
     pub visit_share: f64,
     /// Share of the possible foreign rows (n * (n - 1)) from which every process sits on every card. 0.6 leaves room
     /// for rows that were cut off.
@@ -42,6 +42,10 @@ pub struct Policy {
     pub unaccounted_min: Bytes,
     /// Memory of a process outside the allocator is large above this (causes.md: 1.5 GB, well above a context).
     pub outside_pytorch_min: Bytes,
+    /// Memory on a card that is neither free nor of the failing process is somebody else's above this, where the
+    /// message does not count the process's own context and libraries. 4 GiB: twice the largest context plus what
+    /// counts as large outside the allocator.
+    pub held_by_others_min: Bytes,
     /// A card is near full from this share of its capacity on. 90 %: less room than the 10 % by which ranks are
     /// allowed to differ.
     pub full_share: f64,
@@ -109,6 +113,7 @@ impl Default for Policy {
             everyone_everywhere: 0.6,
             unaccounted_min: Bytes(300_000_000),
             outside_pytorch_min: Bytes(1_500_000_000),
+            held_by_others_min: Bytes::from_mib(4096),
             full_share: 0.90,
             prealloc_share: 0.95,
             cached_share: 0.20,

@@ -72,12 +72,7 @@ impl<'a> StepView<'a> {
         self.rows.iter().flat_map(|(key, rows)| rows.iter().map(move |row| (key, *row)))
     }
 
-    /// Records of one subject in order of position.
-    pub fn of(&self, subject: Subject) -> Vec<(&Key, &'a StepRecord)> {
-        self.records().filter(|(_, row)| row.subject == subject).collect()
-    }
-
-    /// Number of passes, and whether a pass after the first comes from an artifact of its own (a second run).
+    /// The passes and the artifacts that each comes from.
     pub fn passes(&self) -> BTreeMap<u32, Vec<ArtifactId>> {
         let mut passes: BTreeMap<u32, Vec<ArtifactId>> = BTreeMap::new();
         for (key, row) in self.records() {
@@ -92,13 +87,11 @@ impl<'a> StepView<'a> {
 
 /// One value per subject, the largest where there are several, in subject order.
 pub(crate) fn cross_section(rows: &[&StepRecord], value: impl Fn(&StepRecord) -> Option<u64>) -> CrossSection {
-    let mut best: BTreeMap<Subject, u64> = BTreeMap::new();
-    for row in rows {
-        if let Some(value) = value(row) {
-            best.entry(row.subject).and_modify(|old| *old = (*old).max(value)).or_insert(value);
-        }
-    }
-    best.into_iter().collect()
+    let mut values: CrossSection = rows.iter().filter_map(|row| Some((row.subject, value(row)?))).collect();
+    // Largest first within a subject, of which the first is kept.
+    values.sort_unstable_by_key(|(subject, value)| (*subject, std::cmp::Reverse(*value)));
+    values.dedup_by_key(|(subject, _)| *subject);
+    values
 }
 
 /// Training, or not said.

@@ -2,9 +2,9 @@
 
 use crate::case::Case;
 use crate::combine::Ledger;
-use crate::imbalance::Spread;
+use crate::imbalance::{Comparison, Spread};
 use crate::words;
-use rankscope_model::{Bytes, Cause, Quantity, Verdict};
+use rankscope_model::{Bytes, Cause, Quantity, Subject, Verdict};
 use std::fmt::Write;
 
 /// One or two sentences that can be pasted into a chat.
@@ -30,20 +30,20 @@ fn mechanism_confidence(causes: &[Cause], ledger: &Ledger) -> f64 {
 
 fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
     let Some((comparison, spread)) = &case.main else { return String::new() };
-    let head = headline(comparison.quantity, spread, comparison.values.len());
-    let figures = figures(comparison.quantity, spread);
-    let confidence = mechanism_confidence(causes, ledger);
+    let (head, figures) = headline(case, comparison, spread);
     let first = causes.first();
+    let confidence = mechanism_confidence(causes, ledger);
     let mechanism = first.and_then(|cause| ledger.mechanism_of(cause.label));
     let Some((cause, mechanism)) = first.zip(mechanism).filter(|_| confidence >= case.policy.likely) else {
-        let candidates = match first {
-            Some(cause) => format!(" One thing that would look like this: {}.", lower_first(cause.label.title())),
-            None => String::new(),
-        };
-        return format!("{head} ({figures}); why is not settled.{candidates} {}", settle(first, ledger));
+        let candidate = first.map_or_else(String::new, |cause| {
+            format!(" One thing that would look like this: {}.", lower_first(cause.label.title()))
+        });
+        let figures = figures.map_or_else(String::new, |figures| format!(" ({figures})"));
+        return format!("{head}{figures}; why is not settled.{candidate} {}", settle(first, ledger));
     };
     let link = if confidence >= case.policy.sure { "because" } else { "probably because" };
-    let mut text = format!("{head} {link} {} ({figures}).", mechanism.because);
+    let figures = figures.map_or_else(String::new, |figures| format!(": {figures}"));
+    let mut text = format!("{head} {link} {}{figures}.", mechanism.because);
     let explained = mechanism.explained.map(|bytes| {
         let (bytes, gap) = (Bytes(bytes.min(spread.gap())), Bytes(spread.gap()));
         format!("{bytes} of the {gap} between them are explained")
@@ -63,72 +63,98 @@ fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
     text
 }
 
-/// `GPU 0 is 24 % fuller than the median card`.
-fn headline(quantity: Quantity, spread: &Spread, compared: usize) -> String {
-    let Some(first) = spread.heaviest.first() else { return String::new() };
+/// From ten times the median on, two figures say more than their ratio.
+const TOO_FAR_FOR_PERCENT: f64 = 9.0;
+
+/// `GPU 0 is 24 % fuller than the median card`, and the figures unless they are in it.
+fn headline(case: &Case, comparison: &Comparison, spread: &Spread) -> (String, Option<String>) {
+    let Some(first) = spread.heaviest.first() else { return (String::new(), None) };
     let group = if first.rank().is_some() { "rank" } else { "card" };
-    if spread.is_low_outlier {
-        let rest = compared.saturating_sub(spread.heaviest.len());
-        return format!(
-            "{} hold up to {} more than {}",
-            words::capital(&words::subjects(&sorted(&spread.heaviest))),
-            Bytes(spread.gap()),
-            if rest == 1 {
-                format!("the one other {group}")
-            } else {
-                format!("the {} other {group}s", words::count(rest))
-            }
-        );
-    }
-    let above = spread.above_median();
-    let base = if compared == 2 { format!("the other {group}") } else { format!("the median {group}") };
-    let verb = if quantity == Quantity::DeviceUsed { "fuller than" } else { "above" };
-    let peak = match quantity {
-        Quantity::PeakAllocated | Quantity::PeakReserved => " at its peak",
-        _ => "",
-    };
-    let who = words::capital(&first.to_string());
-    if above >= 2.0 {
-        let times = spread.max as f64 / spread.median.max(1) as f64;
-        let times = if spread.median == 0 { "far more".to_owned() } else { format!("{times:.1} times as much") };
-        return format!("{who} holds {times} as {base}").replace("far more as", "far more than");
-    }
-    format!("{who} is {} {verb} {base}{peak}", words::percent(above))
-}
-
-fn sorted(list: &[rankscope_model::Subject]) -> Vec<rankscope_model::Subject> {
-    let mut list = list.to_vec();
-    list.sort_unstable();
-    list
-}
-
-/// `31.5 GiB against 25.4 GiB`.
-fn figures(quantity: Quantity, spread: &Spread) -> String {
     let low = if spread.is_low_outlier { spread.min } else { spread.median };
-    format!("{} against {} {}", Bytes(spread.max), Bytes(low), quantity.title())
+    let figures = match comparison.quantity {
+        Quantity::DeviceUsed => format!("{} against {}", Bytes(spread.max), Bytes(low)),
+        other => format!("{} against {} {}", Bytes(spread.max), Bytes(low), other.title()),
+    };
+    if spread.is_low_outlier {
+        let rest = comparison.values.len().saturating_sub(spread.heaviest.len());
+        let mut heavy = spread.heaviest.clone();
+        heavy.sort_unstable();
+        let base = match rest {
+            1 => format!("the one other {group}"),
+            _ => format!("the {} other {group}s", words::count(rest)),
+        };
+        let verb = if heavy.len() == 1 { "holds" } else { "hold" };
+        let who = words::capital(&words::subjects(&heavy));
+        return (format!("{who} {verb} up to {} more than {base}", Bytes(spread.gap())), Some(figures));
+    }
+    let mut heavy = spread.heaviest.clone();
+    heavy.sort_unstable();
+    let many = heavy.len() > 1;
+    let who = words::capital(&words::subjects(&heavy));
+    let hold = if many { "hold" } else { "holds" };
+    if nobody_works_on(case, *first) {
+        return (format!("{who} {hold} {} although no process works there,", Bytes(spread.max)), None);
+    }
+    let base = match comparison.values.len() {
+        2 => format!("the other {group}"),
+        _ => format!("the median {group}"),
+    };
+    let above = spread.above_median();
+    if above >= TOO_FAR_FOR_PERCENT {
+        return (format!("{who} {hold} {} and {base} {},", Bytes(spread.max), Bytes(spread.median)), None);
+    }
+    let up_to = if many { "up to " } else { "" };
+    let are = if many { "are" } else { "is" };
+    let text = if above >= 2.0 {
+        format!("{who} {hold} {up_to}{:.1} times as much as {base}", above + 1.0)
+    } else if comparison.quantity == Quantity::DeviceUsed {
+        format!("{who} {are} {up_to}{} fuller than {base}", words::percent(above))
+    } else {
+        let at_peak = matches!(comparison.quantity, Quantity::PeakAllocated | Quantity::PeakReserved);
+        let tail = if at_peak { " at the peak" } else { "" };
+        format!("{who} {are} {up_to}{} above {base}{tail}", words::percent(above))
+    };
+    (text, Some(figures))
+}
+
+/// All processes on that card are at home elsewhere.
+fn nobody_works_on(case: &Case, card: Subject) -> bool {
+    case.focus().is_some_and(|(_, view)| {
+        let has_rows = view.gpu(card).is_some_and(|gpu| !gpu.compute.is_empty());
+        view.lists_processes() && has_rows && view.residents(card, case.policy).is_empty()
+    })
+}
+
+/// `All eight cards`, `Both ranks`.
+fn everyone(comparison: &Comparison) -> String {
+    let is_rank = comparison.values.first().is_some_and(|(subject, _)| subject.rank().is_some());
+    let kind = if is_rank { "ranks" } else { "cards" };
+    words::capital(&words::all_of(comparison.values.len(), kind))
+}
+
+/// `at 1.7 GiB`, `between 21.0 GiB and 21.2 GiB`.
+fn range(spread: &Spread) -> String {
+    let (low, high) = (Bytes(spread.min).to_string(), Bytes(spread.max).to_string());
+    if low == high { format!("at {high}") } else { format!("between {low} and {high}") }
 }
 
 fn uniform(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
     let Some((comparison, spread)) = &case.main else { return String::new() };
-    let kind = if comparison.values.first().is_some_and(|(s, _)| s.rank().is_some()) { "ranks" } else { "cards" };
     let capacity = comparison.capacities.values().min().map_or_else(String::new, |c| format!(" of {}", Bytes(*c)));
-    let n = words::count(comparison.values.len());
     let head = format!(
-        "All {n} {kind} are equally full ({} to {}{capacity}): no imbalance, the job needs more than the cards have.",
-        Bytes(spread.min),
-        Bytes(spread.max)
+        "{} are equally full, {}{capacity}: no imbalance, the job needs more than the cards have.",
+        everyone(comparison),
+        range(spread)
     );
     with_side_note(case, head, causes, ledger)
 }
 
 fn balanced(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
     let Some((comparison, spread)) = &case.main else { return String::new() };
-    let kind = if comparison.values.first().is_some_and(|(s, _)| s.rank().is_some()) { "ranks" } else { "cards" };
     let head = format!(
-        "No imbalance in what was read: {} {kind} between {} and {} {}.",
-        words::count(comparison.values.len()),
-        Bytes(spread.min),
-        Bytes(spread.max),
+        "No imbalance in what was read: {} are {} {}.",
+        everyone(comparison).to_lowercase(),
+        range(spread),
         comparison.quantity.title()
     );
     with_side_note(case, head, causes, ledger)
@@ -136,8 +162,22 @@ fn balanced(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
 
 fn inconclusive(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
     let first = causes.first();
-    let head = if case.main.is_some() {
-        "The ranks in the evidence are equal, but it does not show how full the cards are.".to_owned()
+    let head = if let Some((comparison, spread)) = case.main.as_ref().filter(|(_, spread)| spread.stands_out()) {
+        let (head, figures) = headline(case, comparison, spread);
+        let figures = figures.map_or_else(String::new, |figures| format!(" ({figures})"));
+        format!("{head}{figures}; the table lists no process, so it is open whether the cards do the same work.")
+    } else if let Some((comparison, spread)) = &case.main {
+        let unseen = if comparison.all_full(case.policy).is_none() {
+            "how full the cards are"
+        } else {
+            "the moment at which memory ran out"
+        };
+        format!(
+            "{} are equal in the evidence ({} {}), which does not show {unseen}.",
+            everyone(comparison),
+            range(spread),
+            comparison.quantity.title()
+        )
     } else if case.evidence.artifacts.is_empty() {
         return "Nothing was read yet. Add an nvidia-smi table, a step log, an out-of-memory message or a memory snapshot."
             .to_owned();
@@ -162,6 +202,9 @@ fn nothing_to_compare(case: &Case) -> String {
     }
     if let Some((_, view)) = case.focus() {
         let in_use = view.in_use(case.policy);
+        if in_use.is_empty() {
+            return "No GPU in the table is in use: it was taken while nothing ran.".to_owned();
+        }
         if let [only] = in_use.as_slice() {
             return format!(
                 "Only {} is in use in the table: there is no second card to hold it against.",
@@ -187,13 +230,13 @@ fn with_side_note(case: &Case, head: String, causes: &[Cause], ledger: &Ledger) 
 /// What would settle it, from the first thing that the leading item wants collected.
 fn settle(first: Option<&Cause>, ledger: &Ledger) -> String {
     let item = first.map_or(rankscope_model::Item::DeviceVisibility, |cause| cause.label.item());
-    let wanted = ledger.collects_of(item).first().cloned();
+    let wanted = ledger.collects_of(item, first.map(|cause| cause.label)).into_iter().next();
     let command = wanted
         .or_else(|| crate::collect::for_item(item, Verdict::Inconclusive).into_iter().next())
         .map(|collect| collect.what)
         .unwrap_or_default();
     let what = command.split([';', ':', '.']).next().unwrap_or_default().trim();
-    if what.is_empty() { String::new() } else { format!("To settle it: {}.", lower_first(what)) }
+    if what.is_empty() { String::new() } else { format!("What would settle it: {}.", lower_first(what)) }
 }
 
 fn lower_first(text: &str) -> String {

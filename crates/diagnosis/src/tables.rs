@@ -49,14 +49,19 @@ impl<'a> Process<'a> {
         self.rows.iter().find(|row| row.subject == home)?.used.map(|b| b.0)
     }
 
-    /// Rows that are clearly smaller than the one at home.
+    /// Rows that are clearly smaller than the one at home, or no more than a context.
     pub fn visits(&self, policy: &Policy) -> Vec<&'a ProcessRow> {
         let Some(home) = self.home else { return Vec::new() };
         let home_bytes = self.home_bytes();
         let is_visit = |row: &&&ProcessRow| {
             row.subject != home
                 && match (row.used, home_bytes) {
-                    (Some(used), Some(base)) => (used.0 as f64) < base as f64 * policy.visit_share,
+                    (Some(used), Some(base)) => {
+                        let is_small_part = (used.0 as f64) < base as f64 * policy.visit_share;
+                        // In a small job a context is no small part; it is still a context, and less than home.
+                        let is_context = used <= policy.context_max && base.saturating_sub(used.0) >= policy.notice.0;
+                        is_small_part || is_context
+                    }
                     _ => true,
                 }
         };
@@ -155,11 +160,16 @@ impl<'a> TableView<'a> {
 
     /// Cards on which someone works. With a process list: those with a resident; without: those above idle.
     pub fn in_use(&self, policy: &Policy) -> Vec<&Gpu<'a>> {
-        self.gpus.iter().filter(|gpu| self.is_in_use(gpu, policy)).collect()
+        let is_one_process = is_one_process_job(self, policy);
+        self.gpus.iter().filter(|gpu| self.is_in_use(gpu, is_one_process, policy)).collect()
     }
 
-    fn is_in_use(&self, gpu: &Gpu, policy: &Policy) -> bool {
+    fn is_in_use(&self, gpu: &Gpu, is_one_process: bool, policy: &Policy) -> bool {
         if self.lists_processes() {
+            // One process on several cards uses all of them, however little it holds on some.
+            if is_one_process && !gpu.compute.is_empty() {
+                return true;
+            }
             let has_resident = !self.residents(gpu.subject, policy).is_empty();
             // A card with much memory and no listed process is in use by someone who is not shown.
             return has_resident || (gpu.compute.is_empty() && !gpu.is_idle(policy));

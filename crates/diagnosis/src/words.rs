@@ -14,6 +14,11 @@ pub(crate) fn counted(n: usize, one: &str, many: &str) -> String {
     format!("{} {}", count(n), if n == 1 { one } else { many })
 }
 
+/// `both cards`, `all eight cards`.
+pub(crate) fn all_of(n: usize, many: &str) -> String {
+    if n == 2 { format!("both {many}") } else { format!("all {} {many}", count(n)) }
+}
+
 /// First letter in upper case.
 pub(crate) fn capital(text: &str) -> String {
     let mut chars = text.chars();
@@ -37,16 +42,19 @@ pub(crate) fn subjects(list: &[Subject]) -> String {
     }
 }
 
-/// `1 to 7` for a run of at least three, else `0, 2 and 5`.
+/// `1 to 7` for a run of at least three, `0 to 3 and 60 to 63`, else `0, 2 and 5`.
 fn numbers_text(numbers: &[u32]) -> String {
     let mut sorted = numbers.to_vec();
     sorted.sort_unstable();
     sorted.dedup();
-    let is_run = sorted.windows(2).all(|pair| matches!(pair, [a, b] if a.checked_add(1) == Some(*b)));
-    match (sorted.first(), sorted.last()) {
-        (Some(first), Some(last)) if is_run && sorted.len() >= 3 => format!("{first} to {last}"),
-        _ => join(&sorted.iter().map(ToString::to_string).collect::<Vec<_>>()),
-    }
+    let runs = sorted.chunk_by(|a, b| a.checked_add(1) == Some(*b));
+    let parts: Vec<String> = runs
+        .flat_map(|run| match run {
+            [first, _, .., last] => vec![format!("{first} to {last}")],
+            few => few.iter().map(ToString::to_string).collect(),
+        })
+        .collect();
+    join(&parts)
 }
 
 /// `a`, `a and b`, `a, b and c`; from the seventh on `and 12 more`.
@@ -96,6 +104,8 @@ mod tests {
         assert_eq!(subjects(&gpus), "GPUs 1 to 7");
         assert_eq!(subjects(&[Subject::Rank(Rank(0)), Subject::Rank(Rank(2))]), "ranks 0 and 2");
         assert_eq!(subjects(&[Subject::Device(3)]), "GPU 3");
+        let ends: Vec<Subject> = [0, 1, 2, 3, 60, 61].map(|rank| Subject::Rank(Rank(rank))).to_vec();
+        assert_eq!(subjects(&ends), "ranks 0 to 3, 60 and 61");
         let many: Vec<Subject> = (0..20).map(|n| Subject::Device(n * 2)).collect();
         assert_eq!(subjects(&many), "GPUs 0, 2, 4, 6, 8, 10 and 14 more");
     }

@@ -217,6 +217,20 @@ fn full_cards_at_zero_utilisation_were_taken_at_start() {
     assert_eq!(top(&diagnosis), Some(CauseLabel::FrameworkPrealloc));
 }
 
+#[test]
+fn equal_cards_of_two_nodes_are_not_one_series() {
+    let node = |first: u32| -> Vec<(u32, u32, &str, u64)> { (0..2).map(|g| (g, first + g, "python", 20000)).collect() };
+    let mut stray = node(100);
+    stray.push((0, 101, "python", 600));
+    let evidence = smi()
+        .table(Some(0), &[(0, 20600, 24000, 90), (1, 20010, 24000, 90)], &stray)
+        .table(Some(5), &[(0, 20010, 24000, 90), (1, 20010, 24000, 90)], &node(900))
+        .evidence;
+    let diagnosis = run(&evidence);
+    assert_eq!(diagnosis.imbalance.as_ref().unwrap().max_bytes, Bytes::from_mib(20600));
+    assert!(figures(&evidence, &diagnosis, &Policy::default()).timeline.is_none());
+}
+
 // ---- verdicts ----
 
 #[test]
@@ -239,7 +253,11 @@ fn one_card_or_no_processes_is_inconclusive_and_names_no_cause() {
     assert!(one.imbalance.is_none());
     let container =
         run(&smi().table(None, &[(0, 21530, 24576, 90), (1, 9714, 24576, 90), (2, 9718, 24576, 90)], &[]).evidence);
+    // Two equal cards show that the three do the same work; one other card does not.
     assert_eq!((container.verdict, container.causes.len()), (Verdict::Imbalance, 0));
+    let pair = run(&smi().table(None, &[(0, 20480, 40960, 90), (1, 30720, 40960, 90)], &[]).evidence);
+    assert_eq!((pair.verdict, pair.causes.len()), (Verdict::Inconclusive, 0));
+    assert!(pair.imbalance.is_some() && pair.summary.contains("lists no process"), "{}", pair.summary);
     assert!(container.summary.contains("not settled"), "{}", container.summary);
     assert_eq!(next_step(&container).unwrap().0, Item::DeviceVisibility);
 }

@@ -127,8 +127,8 @@ fn one_archive_inside_another_is_opened_and_no_deeper() {
 
 #[test]
 fn bombs_are_stopped_and_named() {
-    let limits = Limits { ratio_free_bytes: 1 << 20, max_ratio: 100, ..Limits::default() };
-    let zeros = vec![b'0'; 64 << 20];
+    let limits = Limits { ratio_free_bytes: 1 << 20, max_ratio: 50, ..Limits::default() };
+    let zeros = vec![b'0'; 8 << 20];
     for (name, bytes) in [
         ("b.gz", gz(&zeros)),
         ("b.zip", zip_of(&[("a", &zeros), ("b.log", LOG.as_bytes())])),

@@ -37,9 +37,7 @@ pub fn peaks(figure: &Peaks, width: u32, theme: Theme, density: u32) -> Result<V
 pub fn composition(rows: &[Composition], width: u32, theme: Theme, density: u32) -> Result<Vec<u8>, ChartError> {
     let width = width.clamp(WIDTHS.0, WIDTHS.1);
     let size = (width, composition_height(rows, width, true));
-    render(size, theme, density, |area, style| {
-        draw_composition(area, rows, &style.clone().with_key()).map(drop)
-    })
+    render(size, theme, density, |area, style| draw_composition(area, rows, &style.clone().with_key()).map(drop))
 }
 
 /// Free paper around the drawing, so that it can stand in a chat.
@@ -57,7 +55,7 @@ fn render(
     let density = density.clamp(1, 3);
     let size = ((width + 2 * MARGIN) * density, (height + 2 * MARGIN) * density);
     let unit = density * UNITS;
-    picture(size, Palette::of(theme), Token::Card, |area| {
+    picture(size, &Palette::of(theme), Token::Card, |area| {
         let inner = area.margin(MARGIN * unit, MARGIN * unit, MARGIN * unit, MARGIN * unit);
         draw(&inner, &style(theme, f64::from(unit)))
     })
@@ -70,7 +68,7 @@ fn style(theme: Theme, units_per_pixel: f64) -> Style {
 /// Draws on paper of one colour and encodes the picture; `size` in picture points.
 fn picture(
     (width, height): (u32, u32),
-    palette: Palette,
+    palette: &Palette,
     paper: Token,
     draw: impl FnOnce(&DrawingArea<Raster, Shift>) -> Result<(), ChartError>,
 ) -> Result<Vec<u8>, ChartError> {

@@ -22,7 +22,7 @@ const CHART_SCALE: f64 = 1.9;
 
 /// The preview of a report.
 pub fn preview(report: &Report) -> Result<Vec<u8>, ChartError> {
-    picture(PREVIEW_SIZE, Palette::of(Theme::Light), Token::Card, |area| draw(area, report))
+    picture(PREVIEW_SIZE, &Palette::of(Theme::Light), Token::Card, |area| draw(area, report))
 }
 
 fn draw<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, report: &Report) -> Result<(), ChartError> {
@@ -71,10 +71,8 @@ fn draw<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, report: &Report) -> R
     let bottom = height - 34.0;
     let unit = f64::from(UNITS);
     let left = to_units(MARGIN * unit);
-    let chart = area.clone().shrink(
-        (left, to_units(top * unit)),
-        (to_units(room * unit), to_units((bottom - top) * unit)),
-    );
+    let chart =
+        area.clone().shrink((left, to_units(top * unit)), (to_units(room * unit), to_units((bottom - top) * unit)));
     let style = style(Theme::Light, unit * CHART_SCALE);
     let drawn = match (&report.figures.peaks, &report.figures.timeline) {
         (Some(peaks), _) => draw_peaks(&chart, peaks, &style).map(drop),

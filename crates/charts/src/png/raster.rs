@@ -113,7 +113,7 @@ impl Raster {
         let mut pixels = self.pixels.borrow_mut();
         rasterizer.for_each_pixel_2d(|x, y, coverage| {
             let place = ((top + y as usize) * self.width + left + x as usize) * 3;
-            blend(pixels.get_mut(place..place + 3), color, coverage);
+            blend(&mut pixels, place, color, coverage);
         });
     }
 
@@ -201,13 +201,14 @@ impl Raster {
                 continue;
             }
             let place = (pixel(row, self.height) * self.width + pixel(column, self.width)) * 3;
-            blend(pixels.get_mut(place..place + 3), color, share);
+            blend(&mut pixels, place, color, share);
         }
     }
 }
 
-fn blend(pixel: Option<&mut [u8]>, color: BackendColor, coverage: f32) {
-    let Some([red, green, blue]) = pixel else { return };
+/// Mixes a colour into the pixel that begins at `place`; nothing outside the picture.
+fn blend(pixels: &mut [u8], place: usize, color: BackendColor, coverage: f32) {
+    let Some([red, green, blue]) = pixels.get_mut(place..place + 3) else { return };
     #[allow(clippy::cast_possible_truncation)] // an opacity
     let share = (coverage * color.alpha as f32).clamp(0.0, 1.0);
     let (r, g, b) = color.rgb;

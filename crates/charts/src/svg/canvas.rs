@@ -107,25 +107,35 @@ impl<'a> Canvas<'a> {
     /// Moves to the first point, then goes on in relative steps, which are short.
     fn trace(&mut self, points: impl IntoIterator<Item = BackendCoord>) {
         let mut previous: Option<BackendCoord> = None;
+        let mut command = ' ';
         for point in points {
-            match previous {
-                None => {
-                    self.out.push('M');
-                    self.pair(i64::from(point.0), i64::from(point.1));
-                    self.out.push('l');
-                }
-                Some(from) if from != point => {
-                    if !self.out.ends_with('l') {
-                        self.out.push(' ');
-                    }
-                    self.pair(i64::from(point.0) - i64::from(from.0), i64::from(point.1) - i64::from(from.1));
-                }
-                Some(_) => continue,
+            let Some(from) = previous.replace(point) else {
+                self.out.push('M');
+                self.pair(i64::from(point.0), i64::from(point.1));
+                continue;
+            };
+            let (dx, dy) = (i64::from(point.0) - i64::from(from.0), i64::from(point.1) - i64::from(from.1));
+            let next = match (dx, dy) {
+                (0, 0) => continue,
+                (_, 0) => 'h',
+                (0, _) => 'v',
+                _ => 'l',
+            };
+            let first = if next == 'v' { dy } else { dx };
+            if next != command {
+                self.out.push(next);
+            } else if first >= 0 {
+                self.out.push(' ');
             }
-            previous = Some(point);
+            command = next;
+            match next {
+                'h' | 'v' => self.out.push_str(&tenths(first)),
+                _ => self.pair(dx, dy),
+            }
         }
-        if self.out.ends_with('l') {
-            self.out.push_str("0 0");
+        if command == ' ' {
+            // A line that goes nowhere is still valid.
+            self.out.push_str("h0");
         }
     }
 
@@ -265,8 +275,7 @@ mod tests {
         canvas.draw_line((0, 5), (100, 5), &hot).unwrap();
         canvas.draw_line((0, 25), (100, 20), &hot).unwrap();
         canvas.present().unwrap();
-        drop(canvas);
-        let expected = r#"<path fill="none" stroke="var(--hot)" stroke-width=".1" d="M0 .5l10 0M0 2.5l10-.5"/>"#;
+        let expected = r#"<path fill="none" stroke="var(--hot)" stroke-width=".1" d="M0 .5h10M0 2.5l10-.5"/>"#;
         assert_eq!(out, expected);
     }
 }

@@ -51,8 +51,7 @@ fn render(
     theme: Theme,
     describe: impl FnOnce() -> String,
     draw: impl FnOnce(&DrawingArea<Canvas<'_>, Shift>, &Style) -> Result<Geometry, ChartError>,
-) -> Result<String, ChartError>
-{
+) -> Result<String, ChartError> {
     if height == 0 {
         return Err(ChartError::Empty);
     }

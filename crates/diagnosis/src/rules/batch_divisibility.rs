@@ -3,12 +3,14 @@
 
 use crate::case::Case;
 use crate::combine::{Claim, Ledger, Mechanism};
+use crate::imbalance::{Comparison, Source};
 use crate::input::InputView;
 use crate::policy::weight;
 use crate::stats::lower_median;
 use crate::steps::is_training;
 use crate::words;
 use rankscope_model::{CauseLabel, Item, ItemStatus, Severity, StepRecord, Subject};
+use std::collections::BTreeMap;
 
 const ITEM: Item = Item::BatchDivisibility;
 const INPUT_CAUSES: [CauseLabel; 3] =
@@ -18,6 +20,7 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
     let input = &case.input;
     if input.steps == 0 {
         smooth_spread(case, ledger);
+        changing_heavy_rank(case, ledger);
     } else if input.uneven_elements == 0 && input.uneven_samples == 0 {
         even(case, ledger);
     } else {
@@ -86,8 +89,10 @@ fn uneven(case: &Case, ledger: &mut Ledger) {
         Some(r) => {
             let reason =
                 format!("Memory does not follow the batch: r = {r:.2} over {} pairs of rank and step.", input.pairs);
-            ledger.signal(&INPUT_CAUSES, -weight::GOOD, reason, &refs);
+            ledger.signal(&INPUT_CAUSES, -weight::FAIR, reason, &refs);
             ledger.status(ITEM, ItemStatus::Suspect);
+            // The shape may miss what counts, such as the number of objects in an image.
+            changing_heavy_rank(case, ledger);
         }
         None => {
             ledger.signal(&[label], weight::FAIR, &text, &refs);
@@ -154,9 +159,9 @@ fn explain_kind(case: &Case, label: CauseLabel, ledger: &mut Ledger) {
 
 fn mechanism(case: &Case, label: CauseLabel, heavy: Subject) -> Mechanism {
     let because = match label {
-        CauseLabel::MoeRoutingImbalance => "its experts receive more tokens",
-        CauseLabel::UnevenBatchSplit => "it gets more samples",
-        _ => "it drew a larger batch",
+        CauseLabel::MoeRoutingImbalance => "experts receive unequal numbers of tokens",
+        CauseLabel::UnevenBatchSplit => "samples are dealt unevenly",
+        _ => "batches differ in size",
     };
     Mechanism {
         because: because.to_owned(),
@@ -165,7 +170,8 @@ fn mechanism(case: &Case, label: CauseLabel, heavy: Subject) -> Mechanism {
     }
 }
 
-/// Bytes per element times the elements that the heaviest had above the median, each rank at its own peak.
+/// Bytes per element times the elements that the heaviest had above the median (or above the lightest, where that one
+/// stands out), each rank at its own peak.
 fn explained(case: &Case) -> Option<u64> {
     let (comparison, spread) = case.main.as_ref()?;
     let slope = case.input.slope.filter(|slope| *slope > 0.0)?;
@@ -174,8 +180,8 @@ fn explained(case: &Case) -> Option<u64> {
     }
     let heaviest = *spread.heaviest.first()?;
     let rows: Vec<&StepRecord> = match comparison.source {
-        crate::imbalance::Source::Step(key) => case.steps.rows.get(&key)?.clone(),
-        crate::imbalance::Source::Steps => training_rows(case),
+        Source::Step(key) => case.steps.rows.get(&key)?.clone(),
+        Source::Steps => training_rows(case),
         _ => return None,
     };
     let prints_tokens = rows.iter().any(|row| row.batch_tokens.is_some());
@@ -190,7 +196,13 @@ fn explained(case: &Case) -> Option<u64> {
         .collect();
     let others: Vec<u64> = at_peak.iter().map(|(_, n)| *n).collect();
     let own = at_peak.iter().find(|(subject, _)| *subject == heaviest)?.1;
-    let more = own.saturating_sub(lower_median(&others)?);
+    let lightest = comparison.values.iter().min_by_key(|(_, v)| *v).map(|(subject, _)| *subject)?;
+    let base = if spread.is_low_outlier {
+        at_peak.iter().find(|(subject, _)| *subject == lightest)?.1
+    } else {
+        lower_median(&others)?
+    };
+    let more = own.saturating_sub(base);
     rankscope_model::Bytes::from_float(more as f64 * slope, 1).map(|b| b.0)
 }
 
@@ -198,7 +210,7 @@ fn explained(case: &Case) -> Option<u64> {
 /// things.
 fn smooth_spread(case: &Case, ledger: &mut Ledger) {
     let Some((comparison, spread)) = &case.main else { return };
-    let crate::imbalance::Source::Tables(_) = comparison.source else { return };
+    let Source::Tables(_) = comparison.source else { return };
     let Some((_, view)) = case.focus().filter(|(_, view)| view.lists_processes()) else { return };
     let alone = comparison.values.iter().all(|(s, _)| view.gpu(*s).is_some_and(|gpu| gpu.compute.len() == 1));
     let stay_home = view.processes.values().all(|process| process.rows.len() == 1);
@@ -217,7 +229,7 @@ fn smooth_spread(case: &Case, ledger: &mut Ledger) {
         CauseLabel::VariableShapeBatches,
         "One table has no batch shapes; caches that grew differently look the same.",
     );
-    ledger.collect(ITEM, crate::collect::step_line());
+    ledger.collect(ITEM, &[], crate::collect::step_line());
     ledger.status(ITEM, ItemStatus::Suspect);
     ledger.claim(Claim {
         item: ITEM,
@@ -226,6 +238,59 @@ fn smooth_spread(case: &Case, ledger: &mut Ledger) {
         confidence: 0.5,
         text,
         ranks: vec![],
+        refs,
+    });
+}
+
+/// Without shapes: peaks that are read anew at each step, and a heavy rank that changes from step to step. Duties of
+/// one rank and foreign rows stay where they are; input does not.
+fn changing_heavy_rank(case: &Case, ledger: &mut Ledger) {
+    let Some((comparison, _)) = &case.main else { return };
+    if !matches!(comparison.source, Source::Steps | Source::Step(_)) {
+        return;
+    }
+    let mut heaviest: BTreeMap<Subject, usize> = BTreeMap::new();
+    for key in case.steps.rows.keys().filter(|key| is_training(key)) {
+        let values = case.steps.at(key, comparison.quantity);
+        let here = Comparison { values, source: Source::Step(*key), ..comparison.clone() };
+        if here.values.len() == comparison.values.len()
+            && let Some(first) =
+                here.spread(case.policy).filter(|s| !s.is_low_outlier).and_then(|s| s.heaviest.first().copied())
+        {
+            *heaviest.entry(first).or_default() += 1;
+        }
+    }
+    let steps: usize = heaviest.values().sum();
+    let most = heaviest.values().max().copied().unwrap_or(0);
+    if steps < case.policy.follow_points || heaviest.len() < 3 || most * 2 > steps {
+        return;
+    }
+    let label = CauseLabel::VariableShapeBatches;
+    let refs = case.step_refs(training_rows(case));
+    let text = format!(
+        "At {steps} steps one rank stands out, and it is not the same one: {} ranks take turns.",
+        words::count(heaviest.len())
+    );
+    ledger.signal(&[label], weight::GOOD, &text, &refs);
+    ledger.caveat(
+        label,
+        "No printed figure of the batch follows the peak; object counts or lengths that are not printed would show it.",
+    );
+    let ranks: Vec<u32> = heaviest.keys().filter_map(|subject| subject.rank()).collect();
+    ledger.ranks(&[label], &ranks);
+    ledger.mechanism(
+        &[label],
+        &Mechanism { because: "batches differ in size".to_owned(), alone: text.clone(), explained: None },
+    );
+    ledger.status(ITEM, ItemStatus::Suspect);
+    ledger.collect(ITEM, &[label], crate::collect::step_line());
+    ledger.claim(Claim {
+        item: ITEM,
+        label: Some(label),
+        severity: Severity::Warning,
+        confidence: 0.9,
+        text,
+        ranks,
         refs,
     });
 }

@@ -82,8 +82,8 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
             &[label],
             &Mechanism {
                 because: format!(
-                    "one process works on all {} cards and gathers outputs and gradients there",
-                    words::count(places.len())
+                    "one process works on {} and gathers outputs and gradients there",
+                    words::all_of(places.len(), "cards")
                 ),
                 alone: format!("One process works on {} and gathers on {home}.", words::subjects(&places)),
                 explained: Some(home_bytes.saturating_sub(typical)),

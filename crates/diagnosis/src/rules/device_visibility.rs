@@ -8,7 +8,7 @@ use crate::collect;
 use crate::combine::{Claim, Ledger, Mechanism};
 use crate::policy::{UNREADABLE_NAMES, weight};
 use crate::stats::lower_median;
-use crate::tables::TableView;
+use crate::tables::{Gpu, TableView, same_capacity};
 use crate::words;
 use rankscope_model::{
     Bytes, CauseLabel, EvidenceRef, Item, ItemStatus, OomEvent, ProcessListing, ProcessRow, Severity, Subject,
@@ -23,6 +23,14 @@ const FAMILY: [CauseLabel; 4] = [
     CauseLabel::CkptNoMapLocation,
     CauseLabel::HelperThreadOrLibCtx,
     CauseLabel::HardcodedOrDefaultDevice,
+];
+
+/// Causes that the owners of the processes decide on.
+const OTHERS: [CauseLabel; 4] = [
+    CauseLabel::OtherTenant,
+    CauseLabel::ZombieLeftover,
+    CauseLabel::RankGpuMapping,
+    CauseLabel::ColocatedEngineOrDeviceMap,
 ];
 
 pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
@@ -45,7 +53,7 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
 /// Containers print no processes; out-of-memory messages may still list them.
 fn without_process_rows(case: &Case, ledger: &mut Ledger) {
     if case.focus().is_some() {
-        ledger.collect(ITEM, collect::table_now());
+        ledger.collect(ITEM, &[], collect::table_now());
     }
     for oom in case.evidence.ooms.iter().filter(|oom| !oom.others.is_empty()) {
         listed_by_oom(case, oom, ledger);
@@ -63,24 +71,26 @@ fn listed_by_oom(case: &Case, oom: &OomEvent, ledger: &mut Ledger) {
         words::sizes(&sizes)
     );
     let largest = sizes.iter().max().copied().unwrap_or(0);
+    let big = oom.others.iter().filter(|other| other.used > case.policy.context_max).map(|other| other.pid);
+    let together = siblings(big, case.policy.sibling_pids);
     if largest <= case.policy.context_max.0 {
         ledger.signal(&FAMILY, weight::GOOD, &text, &refs);
         ledger.signal(&[CauseLabel::CtxInWorkerProcesses], weight::FAIR, &text, &refs);
-    } else if siblings(oom.others.iter().map(|o| o.pid), case.policy.sibling_pids) && count >= 2 {
+    } else if together >= 2 {
         ledger.signal(&[CauseLabel::RankGpuMapping], weight::STRONG, &text, &refs);
+        let how_many =
+            if together == count { "Their PIDs".to_owned() } else { format!("PIDs of {}", words::count(together)) };
         ledger.signal(
             &[CauseLabel::RankGpuMapping],
             weight::FAIR,
-            "Their PIDs follow each other, as those of ranks started by one launcher do.",
+            format!("{how_many} follow each other, as those of ranks started by one launcher do."),
             &refs,
         );
         ledger.signal(&[CauseLabel::ColocatedEngineOrDeviceMap, CauseLabel::OtherTenant], weight::GOOD, &text, &refs);
+        let n = words::counted(count + 1, "process", "processes");
         let mechanism = Mechanism {
-            because: format!("{} of several GiB share it", words::counted(count + 1, "process", "processes")),
-            alone: format!(
-                "{card} holds {} of several GiB each; their PIDs follow each other, so they are probably ranks of one job.",
-                words::counted(count + 1, "process", "processes")
-            ),
+            because: format!("{n} of several GiB share it"),
+            alone: format!("{card} holds {n} of several GiB; PIDs that follow each other speak for ranks of one job."),
             explained: None,
         };
         ledger.mechanism(&[CauseLabel::RankGpuMapping], &mechanism);
@@ -103,8 +113,8 @@ fn listed_by_oom(case: &Case, oom: &OomEvent, ledger: &mut Ledger) {
         );
     }
     ledger.status(ITEM, ItemStatus::Suspect);
-    ledger.collect(ITEM, collect::table_now());
-    ledger.collect(ITEM, collect::owners(&oom.others.iter().map(|o| o.pid).collect::<Vec<_>>()));
+    ledger.collect(ITEM, &[], collect::table_now());
+    ledger.collect(ITEM, &OTHERS, collect::owners(&oom.others.iter().map(|o| o.pid).collect::<Vec<_>>()));
     ledger.claim(Claim {
         item: ITEM,
         label: None,
@@ -116,13 +126,12 @@ fn listed_by_oom(case: &Case, oom: &OomEvent, ledger: &mut Ledger) {
     });
 }
 
-/// PIDs close enough to have been started together.
-fn siblings(pids: impl Iterator<Item = u32>, span: u32) -> bool {
-    let pids: BTreeSet<u32> = pids.collect();
-    match (pids.first(), pids.last()) {
-        (Some(first), Some(last)) => pids.len() >= 2 && last - first <= span,
-        _ => false,
-    }
+/// How many PIDs have another one close enough to have been started together.
+fn siblings(pids: impl Iterator<Item = u32>, span: u32) -> usize {
+    let pids: Vec<u32> = pids.collect::<BTreeSet<_>>().into_iter().collect();
+    let is_near = |a: Option<&u32>, b: u32| a.is_some_and(|a| a.abs_diff(b) <= span);
+    let before = |at: usize| at.checked_sub(1).and_then(|at| pids.get(at));
+    pids.iter().enumerate().filter(|(at, pid)| is_near(before(*at), **pid) || is_near(pids.get(at + 1), **pid)).count()
 }
 
 /// N processes on N cards, each holding something on nearly every card.
@@ -258,7 +267,11 @@ fn foreign_rows(case: &Case, index: usize, view: &TableView, ledger: &mut Ledger
     );
     let doing = if is_context { "also opened a CUDA context on it" } else { "also put tensors on it" };
     let holds = if rows.len() == 1 { "holds" } else { "hold" };
-    let nobody = if view.residents(card, case.policy).is_empty() { ", where none of them works" } else { "" };
+    let nobody = match (view.residents(card, case.policy).is_empty(), rows.len()) {
+        (false, _) => "",
+        (true, 1) => ", where it does not work",
+        (true, _) => ", where none of them works",
+    };
     ledger.mechanism(
         family,
         &Mechanism {
@@ -270,7 +283,7 @@ fn foreign_rows(case: &Case, index: usize, view: &TableView, ledger: &mut Ledger
     ledger.ranks(family, &ranks_of(rows));
     ledger.status(ITEM, ItemStatus::Fail);
     for ask in [collect::tables_from_the_start(), collect::fresh_start(), collect::one_visible_gpu()] {
-        ledger.collect(ITEM, ask);
+        ledger.collect(ITEM, &FAMILY, ask);
     }
     ledger.claim(Claim {
         item: ITEM,
@@ -400,13 +413,20 @@ fn caveats(ledger: &mut Ledger) {
 
 /// Several processes at home on one card. Only the card with the largest crowd is told: one mistake makes all.
 fn crowds(case: &Case, view: &TableView, ledger: &mut Ledger) {
-    let largest =
-        view.gpus.iter().filter_map(|gpu| Some((gpu.subject, crowd_on(case, view, gpu.subject)?))).max_by_key(
-            |(subject, group)| {
-                let bytes = group.iter().filter_map(|row| row.used).fold(0u64, |sum, b| sum.saturating_add(b.0));
-                (group.len(), bytes, std::cmp::Reverse(*subject))
-            },
-        );
+    // A card without an equal one beside it leaves its processes no choice.
+    let has_twin = |gpu: &&Gpu| {
+        let equal = view.gpus.iter().filter(|other| same_capacity(other.total, gpu.total, case.policy));
+        matches!(gpu.subject, Subject::Device(_)) && equal.count() >= 2
+    };
+    let largest = view
+        .gpus
+        .iter()
+        .filter(has_twin)
+        .filter_map(|gpu| Some((gpu.subject, crowd_on(case, view, gpu.subject)?)))
+        .max_by_key(|(subject, group)| {
+            let bytes = group.iter().filter_map(|row| row.used).fold(0u64, |sum, b| sum.saturating_add(b.0));
+            (group.len(), bytes, std::cmp::Reverse(*subject))
+        });
     if let Some((card, group)) = largest {
         crowd(case, view, card, &group, ledger);
     }
@@ -452,10 +472,16 @@ fn crowd(case: &Case, view: &TableView, card: Subject, group: &[&ProcessRow], le
     let small: Vec<&&ProcessRow> =
         group.iter().filter(|row| row.used.is_some_and(|b| b.0 <= case.policy.context_max.0)).collect();
     let (label, gain) = if typical >= full_size {
-        (CauseLabel::RankGpuMapping, if elsewhere.is_empty() { weight::DECISIVE } else { weight::STRONG })
+        // Two may be two jobs; from three on it is one that was told the same card.
+        let gain = match (group.len(), elsewhere.is_empty()) {
+            (2, _) => weight::GOOD,
+            (_, true) => weight::DECISIVE,
+            (_, false) => weight::STRONG,
+        };
+        (CauseLabel::RankGpuMapping, gain)
     } else if small.len() + 1 >= group.len() {
         ledger.signal(&[CauseLabel::HelperThreadOrLibCtx], weight::FAIR, &text, &refs);
-        (CauseLabel::CtxInWorkerProcesses, weight::STRONG)
+        (CauseLabel::CtxInWorkerProcesses, if group.len() == 2 { weight::FAIR } else { weight::STRONG })
     } else {
         // One process too many, smaller than a rank: most likely the parent that touched a GPU before the ranks began.
         let first_pid = view.processes.keys().next().copied();
@@ -494,6 +520,7 @@ fn crowd(case: &Case, view: &TableView, card: Subject, group: &[&ProcessRow], le
     ledger.status(ITEM, ItemStatus::Fail);
     ledger.collect(
         ITEM,
+        &[label],
         rankscope_model::Collect {
             what: "Which GPU each rank takes: add the line right after set_device.".to_owned(),
             command: "print(f\"pid={os.getpid()} rank={os.environ.get('RANK')} local={os.environ.get('LOCAL_RANK')} visible={os.environ.get('CUDA_VISIBLE_DEVICES')} current={torch.cuda.current_device()}\", flush=True)".to_owned(),

@@ -28,7 +28,7 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
             ledger.mechanism(
                 &[LABEL],
                 &Mechanism {
-                    because: "it draws the same large batches in every epoch".to_owned(),
+                    because: "every epoch deals the same large batches".to_owned(),
                     alone: "Every epoch deals the same batches to the same ranks.".to_owned(),
                     explained: None,
                 },

@@ -6,16 +6,32 @@ use crate::combine::{Claim, Ledger, Mechanism};
 use crate::policy::{Policy, weight};
 use crate::steps::{Key, is_training};
 use crate::words;
-use rankscope_model::{Bytes, CauseLabel, ItemStatus, Phase, Quantity, Severity, StepRecord, Subject};
+use rankscope_model::{Bytes, CauseLabel, ItemStatus, Phase, Severity, StepRecord, Subject};
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
     let training = growing(case, is_training);
     if !training.is_empty() {
         told(case, &training, CauseLabel::PerStepLeak, &[CauseLabel::MetricGatherOnGpu], "training", ledger);
     }
-    let eval = growing(case, |key| key.phase == Some(Phase::Eval));
-    if !eval.is_empty() && training.is_empty() {
-        told(case, &eval, CauseLabel::MetricGatherOnGpu, &[CauseLabel::PerStepLeak], "evaluation", ledger);
+    // One evaluation at a time: what grows in each and is given back before the next is kept predictions.
+    let is_eval = |key: &Key| key.phase == Some(Phase::Eval);
+    let passes: BTreeSet<u32> = case.steps.rows.keys().filter(|key| is_eval(key)).map(|key| key.pass).collect();
+    let evals: Vec<Vec<Growth>> = passes
+        .iter()
+        .map(|pass| growing(case, |key| is_eval(key) && key.pass == *pass))
+        .filter(|growths| !growths.is_empty())
+        .collect();
+    let Some(eval) = evals.first().filter(|_| training.is_empty()) else { return };
+    told(case, eval, CauseLabel::MetricGatherOnGpu, &[CauseLabel::PerStepLeak], "evaluation", ledger);
+    let starts: Vec<u64> = evals.iter().flatten().map(|growth| growth.first).collect();
+    let (Some(lowest), Some(highest)) = (starts.iter().min(), starts.iter().max()) else { return };
+    if evals.len() >= 2 && !case.policy.differs(*highest, *lowest) {
+        let reason = format!(
+            "It starts low again in each of {} evaluations: what is kept is given back at the end.",
+            evals.len()
+        );
+        ledger.signal(&[CauseLabel::MetricGatherOnGpu], weight::FAIR, reason, &[]);
     }
 }
 
@@ -28,23 +44,16 @@ struct Growth<'a> {
 }
 
 fn growing<'a>(case: &Case<'a>, keep: impl Fn(&Key) -> bool) -> Vec<Growth<'a>> {
-    let mut found = Vec::new();
-    for subject in &case.steps.subjects {
-        let records: Vec<&StepRecord> = case
-            .steps
-            .of(*subject)
-            .into_iter()
-            .filter(|(key, row)| keep(key) && row.allocated.is_some())
-            .map(|(_, row)| row)
-            .collect();
-        let values: Vec<u64> = records.iter().filter_map(|row| row.bytes(Quantity::Allocated)).map(|b| b.0).collect();
-        if let (Some(first), Some(last)) = (values.first(), values.last())
-            && grows_steadily(&values, case.policy)
-        {
-            found.push(Growth { subject: *subject, first: *first, last: *last, records });
-        }
+    let mut per_subject: BTreeMap<Subject, Vec<&StepRecord>> = BTreeMap::new();
+    for (_, row) in case.steps.records().filter(|(key, row)| keep(key) && row.allocated.is_some()) {
+        per_subject.entry(row.subject).or_default().push(row);
     }
-    found
+    let grown = per_subject.into_iter().filter_map(|(subject, records)| {
+        let values: Vec<u64> = records.iter().filter_map(|row| row.allocated).map(|b| b.0).collect();
+        let (first, last) = (*values.first()?, *values.last()?);
+        grows_steadily(&values, case.policy).then_some(Growth { subject, first, last, records })
+    });
+    grown.collect()
 }
 
 /// Hardly ever falls, grows in both halves, and by more than a drift. A start-up ramp that levels off is no leak, nor
@@ -100,7 +109,7 @@ fn told(case: &Case, growing: &[Growth], label: CauseLabel, alike: &[CauseLabel]
     ledger.mechanism(
         &[label],
         &Mechanism {
-            because: format!("its memory grows with every record of {when}"),
+            because: format!("memory grows with every record of {when}"),
             alone: text.clone(),
             explained: None,
         },

@@ -6,7 +6,7 @@ use crate::combine::{Claim, Ledger, Mechanism};
 use crate::policy::weight;
 use crate::words;
 use rankscope_model::{
-    Bytes, CauseLabel, EvidenceRef, Item, ItemStatus, OomEvent, Severity, SnapshotDevice, SnapshotEvidence,
+    Bytes, CauseLabel, EvidenceRef, Item, ItemStatus, OomEvent, Severity, SnapshotDevice, SnapshotEvidence, StepRecord,
 };
 
 const ITEM: Item = Item::MemoryStats;
@@ -45,9 +45,15 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
             refs,
         });
     }
-    if splits == 0 {
-        log_cache(case, ledger);
+    if let Some(cache) =
+        log_cache(case).filter(|_| events.iter().all(|oom| is_nccl(oom)) && case.evidence.snapshots.is_empty())
+    {
+        told_by_log(case, &cache, !events.is_empty(), ledger);
     }
+}
+
+fn is_nccl(oom: &OomEvent) -> bool {
+    oom.family.to_ascii_lowercase().contains("nccl")
 }
 
 /// Messages that say the same thing count once.
@@ -74,9 +80,11 @@ fn of_rank(oom: &OomEvent) -> String {
 fn message(case: &Case, oom: &OomEvent, ledger: &mut Ledger) -> Option<bool> {
     let policy = case.policy;
     let refs = case.refs([&oom.at]);
-    if oom.family.to_ascii_lowercase().contains("nccl") {
+    if is_nccl(oom) {
         let text = format!("{} NCCL itself could not allocate.", of_rank(oom));
-        outside(oom, weight::STRONG, text, None, &refs, ledger);
+        // Beside a large cache NCCL is the victim: the memory is there, and PyTorch keeps it.
+        let gain = if log_cache(case).is_some() { weight::FAIR } else { weight::STRONG };
+        outside(oom, gain, text, None, &refs, ledger);
         return Some(true);
     }
     let allocated = oom.allocated?;
@@ -97,7 +105,10 @@ fn message(case: &Case, oom: &OomEvent, ledger: &mut Ledger) -> Option<bool> {
         if beyond >= policy.outside_pytorch_min {
             is_large = true;
             let text = format!("{} {beyond} of this process's {all} are outside PyTorch's allocator.", of_rank(oom));
-            outside(oom, weight::STRONG, text, Some(beyond), &refs, ledger);
+            // Just above the line a context and a library or two would do.
+            let is_clear = beyond.0 >= 2 * policy.outside_pytorch_min.0;
+            let gain = if is_clear { weight::STRONG } else { weight::FAIR };
+            outside(oom, gain, text, Some(beyond), &refs, ledger);
         }
     }
     Some(is_large)
@@ -105,16 +116,20 @@ fn message(case: &Case, oom: &OomEvent, ledger: &mut Ledger) -> Option<bool> {
 
 fn outside(oom: &OomEvent, gain: f64, text: String, bytes: Option<Bytes>, refs: &[EvidenceRef], ledger: &mut Ledger) {
     let label = CauseLabel::NcclNontorchBuffers;
+    let gain = if ledger.speaks_for(label) { weight::FAINT } else { gain };
     ledger.signal(&[label], gain, &text, refs);
     ledger.caveat(label, "A context takes 0.25 to 0.6 GiB of it; other libraries count here too.");
     let ranks: Vec<u32> = oom.rank.map(|r| r.0).into_iter().collect();
     ledger.ranks(&[label], &ranks);
-    let how_much = bytes.map_or_else(|| "Memory".to_owned(), |b| b.to_string());
+    let alone = match bytes {
+        Some(bytes) => format!("{bytes} outside PyTorch's allocator is large: NCCL buffers or another library."),
+        None => text.clone(),
+    };
     ledger.mechanism(
         &[label],
         &Mechanism {
             because: "NCCL or another library holds memory outside PyTorch".to_owned(),
-            alone: format!("{how_much} outside PyTorch's allocator is large: NCCL buffers or another library."),
+            alone,
             explained: None,
         },
     );
@@ -132,6 +147,7 @@ fn outside(oom: &OomEvent, gain: f64, text: String, bytes: Option<Bytes>, refs: 
 
 fn cache_is_large(gain: f64, text: String, refs: &[EvidenceRef], rank: Option<u32>, ledger: &mut Ledger) {
     let label = CauseLabel::AllocatorFragmentation;
+    let gain = if ledger.speaks_for(label) { weight::FAINT } else { gain };
     ledger.signal(&[label], gain, &text, refs);
     ledger.ranks(&[label], rank.as_slice());
     ledger.mechanism(
@@ -213,30 +229,53 @@ fn snapshot_device(case: &Case, snapshot: &SnapshotEvidence, device: &SnapshotDe
     is_large
 }
 
-/// Reserved far above allocated in one log line. Weak: allocated falls between steps, reserved does not.
-fn log_cache(case: &Case, ledger: &mut Ledger) {
+/// A log line in which reserved is far above allocated.
+struct LogCache<'a> {
+    row: &'a StepRecord,
+    used: Bytes,
+    reserved: Bytes,
+    cached: Bytes,
+}
+
+fn log_cache<'a>(case: &Case<'a>) -> Option<LogCache<'a>> {
     let widest = case
         .steps
         .records()
         .filter_map(|(_, row)| {
             let used = row.peak_allocated.or(row.allocated)?;
             let reserved = row.peak_reserved.or(row.reserved)?;
-            Some((row, used, reserved, reserved.saturating_sub(used)))
+            Some(LogCache { row, used, reserved, cached: reserved.saturating_sub(used) })
         })
-        .max_by_key(|(_, _, _, cached)| *cached);
-    let Some((row, used, reserved, cached)) = widest else { return };
-    if cached < case.policy.cached_min || (cached.0 as f64) < reserved.0 as f64 * case.policy.cached_share {
-        return;
-    }
-    let refs = case.step_refs([row]);
+        .max_by_key(|cache| cache.cached)?;
+    let is_large = widest.cached >= case.policy.cached_min
+        && widest.cached.0 as f64 >= widest.reserved.0 as f64 * case.policy.cached_share;
+    is_large.then_some(widest)
+}
+
+/// Weak by itself: allocated falls between steps, reserved does not. Strong where NCCL failed beside it.
+fn told_by_log(case: &Case, cache: &LogCache, nccl_failed: bool, ledger: &mut Ledger) {
+    let LogCache { row, used, reserved, cached } = cache;
+    let refs = case.step_refs([*row]);
     let label = CauseLabel::AllocatorFragmentation;
-    let kind = if row.peak_allocated.is_some() { "at its peak" } else { "at that moment" };
+    let at_peak = row.peak_allocated.is_some();
     let text = format!(
-        "{} has {reserved} reserved and {used} allocated {kind}: {cached} are cached.",
-        words::capital(&row.subject.to_string())
+        "{} has {reserved} reserved and {used} allocated {}: {cached} are cached.",
+        words::capital(&row.subject.to_string()),
+        if at_peak { "at its peak" } else { "at that moment" }
     );
-    ledger.signal(&[label], if row.peak_allocated.is_some() { weight::GOOD } else { weight::FAIR }, &text, &refs);
-    ledger.caveat(label, "Between two steps allocated is low and reserved stays; only the peak of both tells.");
+    let gain = match (nccl_failed, at_peak) {
+        (true, _) => weight::STRONG,
+        (false, true) => weight::GOOD,
+        (false, false) => weight::FAIR,
+    };
+    ledger.signal(&[label], gain, &text, &refs);
+    if nccl_failed {
+        let reason = "NCCL could not allocate while PyTorch's cache held that much.";
+        ledger.signal(&[label], weight::FAIR, reason, &refs);
+    }
+    if !at_peak {
+        ledger.caveat(label, "Between two steps allocated is low and reserved stays; only the peak of both tells.");
+    }
     ledger.ranks(&[label], row.subject.rank().as_slice());
     ledger.mechanism(
         &[label],

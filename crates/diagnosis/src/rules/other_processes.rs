@@ -22,6 +22,7 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
         }
         unlisted(case, view, ledger);
         survivors(case, index, ledger);
+        all_idle(case, view, ledger);
     }
     held_by_others(case, ledger);
 }
@@ -280,11 +281,40 @@ fn survivors(case: &Case, index: usize, ledger: &mut Ledger) {
     });
 }
 
+/// Every working card holds much memory and computes nothing: a job that waits, or what is left of one.
+fn all_idle(case: &Case, view: &TableView, ledger: &mut Ledger) {
+    let in_use = view.in_use(case.policy);
+    let is_idle_and_full = |gpu: &&crate::tables::Gpu| {
+        gpu.row.utilization_percent == Some(0) && gpu.fullness().is_some_and(|share| share >= 0.5)
+    };
+    if in_use.len() < 2 || !in_use.iter().all(is_idle_and_full) {
+        return;
+    }
+    let refs = case.refs(in_use.iter().map(|gpu| &gpu.row.at));
+    let text = format!(
+        "All {} GPUs in use hold more than half of their memory at 0 % utilisation.",
+        words::count(in_use.len())
+    );
+    ledger.signal(&[CauseLabel::ZombieLeftover], weight::FAINT, &text, &refs);
+    ledger.caveat(
+        CauseLabel::ZombieLeftover,
+        "A job that waits for data or has just started looks the same in one table.",
+    );
+    ledger.collect(
+        ITEM,
+        &[CauseLabel::ZombieLeftover],
+        collect::owners(&view.processes.keys().copied().collect::<Vec<_>>()),
+    );
+    let finding =
+        Claim { item: ITEM, label: None, severity: Severity::Info, confidence: 0.95, text, ranks: vec![], refs };
+    ledger.claim(finding);
+}
+
 /// Device memory that is neither free nor of the process that ran out.
 fn others_in(oom: &OomEvent) -> Option<u64> {
     let own = match (oom.this_process, oom.reserved) {
         (Some(all), _) => all.0,
-        // Without the process's own figure its context is not counted; the threshold below is far above one.
+        // Without the process's own figure its context is not counted; the threshold allows for it.
         (None, Some(reserved)) => reserved.0,
         (None, None) => return None,
     };
@@ -298,7 +328,9 @@ fn held_by_others(case: &Case, ledger: &mut Ledger) {
     else {
         return;
     };
-    if bytes < 2 * case.policy.context_max.0 {
+    let least =
+        if oom.this_process.is_some() { case.policy.outside_pytorch_min } else { case.policy.held_by_others_min };
+    if bytes < least.0 {
         return;
     }
     let card = oom.device.map_or_else(|| "the card".to_owned(), |d| format!("GPU {d}"));
@@ -334,6 +366,19 @@ fn held_by_others(case: &Case, ledger: &mut Ledger) {
             &all,
         );
         ledger.signal(&[CauseLabel::CtxNoSetDevice], weight::FAIR, &reason, &all);
+        ledger.mechanism(
+            &[
+                CauseLabel::RankGpuMapping,
+                CauseLabel::CkptNoMapLocation,
+                CauseLabel::HardcodedOrDefaultDevice,
+                CauseLabel::CtxNoSetDevice,
+            ],
+            &Mechanism {
+                because: "several ranks put their memory on it".to_owned(),
+                alone: reason.clone(),
+                explained: None,
+            },
+        );
     }
     idle_owner(case, oom, bytes, ledger);
     let who = format!("{} of {card} are held by other processes", Bytes(bytes));
@@ -383,5 +428,14 @@ fn idle_owner(case: &Case, oom: &OomEvent, bytes: u64, ledger: &mut Ledger) {
 
 fn suspect(ledger: &mut Ledger, rows: &[&ProcessRow]) {
     ledger.status(ITEM, ItemStatus::Suspect);
-    ledger.collect(ITEM, collect::owners(&rows.iter().filter_map(|row| row.pid).collect::<Vec<_>>()));
+    ledger.collect(
+        ITEM,
+        &[
+            CauseLabel::OtherTenant,
+            CauseLabel::ZombieLeftover,
+            CauseLabel::RankGpuMapping,
+            CauseLabel::ColocatedEngineOrDeviceMap,
+        ],
+        collect::owners(&rows.iter().filter_map(|row| row.pid).collect::<Vec<_>>()),
+    );
 }

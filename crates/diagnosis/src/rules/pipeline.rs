@@ -6,6 +6,7 @@ use crate::combine::{Claim, Ledger, Mechanism};
 use crate::imbalance::Source;
 use crate::policy::{Policy, weight};
 use crate::steps::CrossSection;
+use crate::words;
 use rankscope_model::{Bytes, CauseLabel, Item, ItemStatus, Severity};
 
 const LABEL: CauseLabel = CauseLabel::PipelineStageImbalance;
@@ -37,7 +38,7 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
     ledger.mechanism(
         &[LABEL],
         &Mechanism {
-            because: "its pipeline stage holds more".to_owned(),
+            because: "the stages of the pipeline hold different parts of the model".to_owned(),
             alone: "The ranks differ by position, as pipeline stages do.".to_owned(),
             explained: None,
         },
@@ -54,14 +55,42 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
     });
 }
 
-/// Stage patterns over ranks in order.
-fn pattern(values: &CrossSection, policy: &Policy) -> Option<&'static str> {
+/// Stage patterns over ranks in order. A stage may be several ranks wide.
+fn pattern(values: &CrossSection, policy: &Policy) -> Option<String> {
     let bytes: Vec<u64> = values.iter().map(|(_, v)| *v).collect();
-    let [first, middle @ .., last] = bytes.as_slice() else { return None };
-    let top = middle.iter().max()?;
-    if policy.differs(*first, *top) && policy.differs(*last, *top) {
-        return Some("the first and the last hold more than those between");
+    let (min, max) = (*bytes.iter().min()?, *bytes.iter().max()?);
+    if bytes.len() < 3 || !policy.differs(max, min) {
+        return None;
+    }
+    // Heavy ends: above the middle between the extremes at both ends, and nowhere else.
+    let line = min.saturating_add(max.saturating_sub(min) / 2);
+    let first = bytes.iter().take_while(|b| **b > line).count();
+    let last = bytes.iter().rev().take_while(|b| **b > line).count();
+    let heavy = bytes.iter().filter(|b| **b > line).count();
+    if first > 0 && last > 0 && heavy == first + last && heavy < bytes.len() {
+        let ranks = |n: usize| if n == 1 { "rank".to_owned() } else { format!("{} ranks", words::count(n)) };
+        return Some(format!("the first {} and the last {} hold more than those between", ranks(first), ranks(last)));
     }
     let falls = bytes.windows(2).all(|pair| matches!(pair, [a, b] if a > b));
-    (bytes.len() >= 4 && falls && policy.differs(*first, *last)).then_some("each holds less than the one before")
+    (bytes.len() >= 4 && falls).then(|| "each holds less than the one before".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rankscope_model::{MIB, Rank, Subject};
+
+    fn told(mib: &[u64]) -> Option<String> {
+        let values = (0..).zip(mib).map(|(rank, mib)| (Subject::Rank(Rank(rank)), mib * MIB)).collect();
+        pattern(&values, &Policy::default())
+    }
+
+    #[test]
+    fn heavy_ends_and_falling_stages_are_patterns_and_one_heavy_rank_is_none() {
+        assert!(told(&[10824, 8041, 10980]).unwrap().starts_with("the first rank and the last rank"));
+        assert!(told(&[24761, 24762, 22106, 22106, 22015, 24358, 24356]).unwrap().contains("first two ranks"));
+        assert!(told(&[40000, 36000, 32000, 28000]).is_some());
+        assert_eq!(told(&[30000, 20000, 20000, 20000]), None);
+        assert_eq!(told(&[20000, 20000, 20000]), None);
+    }
 }

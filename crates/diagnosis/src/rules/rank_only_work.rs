@@ -8,7 +8,7 @@ use crate::policy::weight;
 use crate::stats::lower_median;
 use crate::steps::is_training;
 use crate::words;
-use rankscope_model::{Bytes, CauseLabel, Item, ItemStatus, Phase, Quantity, Severity, StepRecord, Subject};
+use rankscope_model::{Bytes, CauseLabel, Item, ItemStatus, OomEvent, Phase, Quantity, Severity, StepRecord, Subject};
 use std::collections::BTreeMap;
 
 const ITEM: Item = Item::RankOnlyWork;
@@ -24,6 +24,7 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
         ledger.status(ITEM, ItemStatus::Pass);
     }
     own_surplus(case, ledger);
+    beyond_the_log(case, ledger);
 }
 
 /// What the records of a phase show.
@@ -138,7 +139,7 @@ fn told(
     ledger.mechanism(&[label], &mechanism);
     ledger.mechanism(alike, &mechanism);
     ledger.status(ITEM, ItemStatus::Fail);
-    ledger.collect(ITEM, crate::collect::snapshots());
+    ledger.collect(ITEM, &[], crate::collect::snapshots());
     ledger.claim(Claim {
         item: ITEM,
         label: Some(label),
@@ -175,6 +176,9 @@ fn own_surplus(case: &Case, ledger: &mut Ledger) {
     let Some((comparison, spread)) = &case.main else { return };
     let (Source::Tables(_), [card]) = (&comparison.source, spread.heaviest.as_slice()) else { return };
     let Some((_, view)) = case.focus().filter(|(_, view)| view.lists_processes()) else { return };
+    if crate::tables::is_one_process_job(view, case.policy) {
+        return;
+    }
     let one_process = |subject: Subject| match view.gpu(subject)?.compute.as_slice() {
         [row] => row.used.map(|b| (*row, b.0)),
         _ => None,
@@ -210,7 +214,7 @@ fn own_surplus(case: &Case, ledger: &mut Ledger) {
         );
         ledger.status(ITEM, ItemStatus::Suspect);
     }
-    ledger.collect(ITEM, crate::collect::phase_line());
+    ledger.collect(ITEM, &[], crate::collect::phase_line());
     ledger.claim(Claim {
         item: ITEM,
         label: None,
@@ -220,4 +224,99 @@ fn own_surplus(case: &Case, ledger: &mut Ledger) {
         ranks: vec![],
         refs,
     });
+}
+
+/// A process that ran out of memory held far more than it ever did in the records or in the table: something outside
+/// the logged steps took it. Work of one rank is the usual reason; the message does not say which.
+fn beyond_the_log(case: &Case, ledger: &mut Ledger) {
+    let training = case.steps.peaks(Quantity::PeakAllocated, |_| true);
+    let highest = training.iter().map(|(_, peak)| *peak).max();
+    let usual_of = |oom: &OomEvent| -> Option<(u64, u64, &str)> {
+        let by_rank = oom.rank.and_then(|rank| training.iter().find(|(s, _)| *s == Subject::Rank(rank)));
+        if let (Some((_, peak)), Some(allocated)) = (by_rank, oom.allocated) {
+            return Some((allocated.0, *peak, "than it peaked at in the log"));
+        }
+        if let (None, Some(highest), Some(allocated)) = (oom.rank, highest, oom.allocated) {
+            return Some((allocated.0, highest, "than any rank peaked at in the log"));
+        }
+        let (_, view) = case.focus().filter(|(_, view)| view.lists_processes())?;
+        match view.gpu(Subject::Device(oom.device?))?.compute.as_slice() {
+            [row] => Some((oom.this_process?.0, row.used?.0, "than it held in the table")),
+            _ => None,
+        }
+    };
+    let events = case.evidence.ooms.iter().filter(|oom| !oom.host_memory);
+    let beyond = events.filter_map(|oom| {
+        let (held, usual, when) = usual_of(oom)?;
+        case.policy.differs(held, usual).then_some((oom, held, usual, when))
+    });
+    let Some((oom, held, usual, when)) = beyond.max_by_key(|(_, held, usual, _)| held.saturating_sub(*usual)) else {
+        return;
+    };
+    let refs = case.refs([&oom.at]);
+    let who = match (oom.rank, oom.device) {
+        (Some(rank), _) => format!("rank {}", rank.0),
+        (None, Some(device)) => format!("the process on GPU {device}"),
+        (None, None) => "the process".to_owned(),
+    };
+    let text =
+        format!("When memory ran out {who} held {}, {} more {when}.", Bytes(held), Bytes(held.saturating_sub(usual)));
+    let labels = [
+        CauseLabel::CkptStateGather,
+        CauseLabel::Rank0Eval,
+        CauseLabel::MetricGatherOnGpu,
+        CauseLabel::Rank0LoggingOrTrace,
+    ];
+    ledger.signal(&labels, weight::FAIR, &text, &refs);
+    if let Some((low, high)) = swing(case) {
+        let reason =
+            format!("{text} Peaks swing between {} and {} from step to step as it is.", Bytes(low), Bytes(high));
+        let label = CauseLabel::VariableShapeBatches;
+        ledger.signal(&[label], weight::FAIR, reason, &refs);
+        ledger.mechanism(
+            &[label],
+            &Mechanism {
+                because: "batches differ in size".to_owned(),
+                alone: format!("{text} A larger batch than those in the log would do."),
+                explained: None,
+            },
+        );
+    }
+    for label in labels {
+        ledger.caveat(
+            label,
+            "Evaluation, saving, tracing and a larger batch all look like this; the traceback tells which it was.",
+        );
+    }
+    let ranks: Vec<u32> = oom.rank.map(|rank| rank.0).into_iter().collect();
+    ledger.ranks(&labels, &ranks);
+    ledger.mechanism(
+        &labels,
+        &Mechanism {
+            because: "something outside the logged steps took memory".to_owned(),
+            alone: format!("{text} Something outside the logged steps took it."),
+            explained: None,
+        },
+    );
+    ledger.status(ITEM, ItemStatus::Suspect);
+    ledger.collect(ITEM, &labels, crate::collect::phase_line());
+    ledger.claim(Claim { item: ITEM, label: None, severity: Severity::Warning, confidence: 0.9, text, ranks, refs });
+}
+
+/// Lowest and highest training peak of the rank that swings most, where peaks are read anew at each step: they fall
+/// as well as rise, and by more than a tenth.
+fn swing(case: &Case) -> Option<(u64, u64)> {
+    let mut per_rank: BTreeMap<Subject, Vec<u64>> = BTreeMap::new();
+    for (_, row) in case.steps.records().filter(|(key, _)| is_training(key)) {
+        if let Some(peak) = row.peak_allocated {
+            per_rank.entry(row.subject).or_default().push(peak.0);
+        }
+    }
+    let swings = per_rank.into_values().filter_map(|peaks| {
+        let falls = peaks.windows(2).any(|pair| matches!(pair, [a, b] if case.policy.differs(*a, *b)));
+        let (low, high) = (*peaks.iter().min()?, *peaks.iter().max()?);
+        let is_wide = high.saturating_sub(low) as f64 >= low as f64 * case.policy.notice_share;
+        (peaks.len() >= case.policy.follow_points && falls && is_wide).then_some((low, high))
+    });
+    swings.max_by_key(|(low, high)| high.saturating_sub(*low))
 }

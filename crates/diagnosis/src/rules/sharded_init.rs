@@ -52,7 +52,7 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
     ledger.mechanism(
         &[LABEL],
         &Mechanism {
-            because: "the other ranks initialise the sharded model differently from rank 0".to_owned(),
+            because: "they initialise the sharded model differently".to_owned(),
             alone: "Every rank but rank 0 holds more from the start.".to_owned(),
             explained: Some(spread.gap()),
         },

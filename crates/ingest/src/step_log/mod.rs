@@ -1,22 +1,23 @@
 //! Training logs: lines that say memory or the batch of one rank (or device) at one step.
 //!
 //! Reads the plain form `[train] rank=0 step=3 shape=(8, 512) cur=10240.0MB peak=20480.0MB` and what Megatron,
-//! DeepSpeed, torchtitan, RETURNN, verl, icefall and hand-written prints make of it. A figure belongs to a rank only
+//! DeepSpeed, torchtitan, RETURNN, verl, icefall, `memory_stats()` and hand-written prints make of it. A figure belongs to a rank only
 //! if the line, its prefix or the file's name says so; it is never guessed. Knows no rule about imbalance.
 
 mod columns;
 mod keys;
 mod records;
+mod stats;
 mod thin;
 mod tokens;
 
 use crate::context::{ReadContext, ReadError};
-use crate::lines::{Line, RankFrom, Trust};
+use crate::lines::{Label, Line, RankFrom, Trust};
 use crate::rank_name::rank_from_name;
 use crate::sniff::TextEncoding;
 use crate::text;
 use columns::Columns;
-use rankscope_model::{Evidence, Provenance, Rank, StepRecord, Subject};
+use rankscope_model::{Evidence, Place, Provenance, Rank, StepRecord, Subject};
 use records::Draft;
 use std::io::BufRead;
 use thin::Thinned;
@@ -33,12 +34,22 @@ struct Owner {
     otherwise: Option<Subject>,
 }
 
+/// One printed `memory_stats()`.
+#[derive(Debug)]
+struct Gathered {
+    draft: Draft,
+    at: Provenance,
+    label: Label,
+}
+
 /// Gathers step records line by line.
 pub(crate) struct StepReader<'c> {
     ctx: &'c ReadContext<'c>,
     file_rank: Option<Rank>,
     columns: Option<Columns>,
     kept: Thinned<Owner>,
+    /// Statistics that are spread over lines, still being gathered.
+    stats: Option<Gathered>,
     /// Lines with a memory figure and nobody to give it to, and the first of them.
     ownerless: u64,
     first_ownerless: u64,
@@ -50,6 +61,7 @@ impl<'c> StepReader<'c> {
             ctx,
             file_rank: rank_from_name(ctx.name),
             columns: None,
+            stats: None,
             kept: Thinned::new(ctx.limits.max_step_records),
             ownerless: 0,
             first_ownerless: 0,
@@ -59,7 +71,7 @@ impl<'c> StepReader<'c> {
     pub(crate) fn line(&mut self, line: &Line<'_>, trust: &mut Trust) {
         if let Some(columns) = &mut self.columns {
             if let Some(draft) = columns.row(line.body) {
-                self.keep(draft, line, trust);
+                self.keep_line(draft, line, trust);
                 return;
             }
             if columns.is_over() {
@@ -68,34 +80,66 @@ impl<'c> StepReader<'c> {
         }
         if let Some(columns) = Columns::head(line.body) {
             self.columns = Some(columns);
-            return;
-        }
-        if records::may_hold_record(line.body) {
-            for draft in records::records(line.body) {
-                self.keep(draft, line, trust);
+        } else if stats::is_stats(line.body) {
+            self.gather(line);
+        } else if records::may_hold_record(line.body) {
+            let owner = line.label.rank.filter(|(_, from)| *from == RankFrom::Text).map(|(rank, _)| rank);
+            for draft in records::records(line.body, owner) {
+                self.keep_line(draft, line, trust);
             }
         }
     }
 
-    fn keep(&mut self, draft: Draft, line: &Line<'_>, trust: &mut Trust) {
+    /// Adds the figures of a line of statistics; a figure that is there already begins the next print.
+    fn gather(&mut self, line: &Line<'_>) {
+        for (figure, value) in stats::figures(line.body) {
+            let open =
+                self.stats.as_ref().is_some_and(|s| s.label.writer() == line.label.writer() && !s.draft.has(figure));
+            if !open {
+                self.keep_stats();
+            }
+            let gathered = self.stats.get_or_insert_with(|| Gathered {
+                draft: Draft::default(),
+                at: Provenance::line(self.ctx.artifact, line.number, line.text),
+                label: line.label,
+            });
+            gathered.draft.set(figure, value);
+            if let Place::Line(first) | Place::Lines(first, _) = gathered.at.place
+                && first < line.number
+            {
+                gathered.at.place = Place::Lines(first, line.number);
+            }
+        }
+    }
+
+    fn keep_stats(&mut self) {
+        if let Some(Gathered { draft, at, label }) = self.stats.take() {
+            self.keep(draft, at, label);
+        }
+    }
+
+    fn keep_line(&mut self, draft: Draft, line: &Line<'_>, trust: &mut Trust) {
         if let Some(rank) = draft.rank {
             trust.compare(rank, line.label);
         }
+        self.keep(draft, Provenance::line(self.ctx.artifact, line.number, line.text), line.label);
+    }
+
+    fn keep(&mut self, draft: Draft, at: Provenance, label: Label) {
         let printed = draft.rank.map(|rank| (rank, RankFrom::Text));
         let local = draft.local_rank.map(|rank| (rank, RankFrom::Prefix));
         let certain = self.file_rank.map(Subject::Rank).or(draft.device.map(Subject::Device));
-        let named = printed.or(line.label.rank).or(local);
+        let named = printed.or(label.rank).or(local);
         let (subject, owner) = match (named, certain) {
             (Some((rank, from)), otherwise) => (Subject::Rank(rank), Owner { from: Some(from), otherwise }),
             (None, Some(subject)) => (subject, Owner { from: None, otherwise: None }),
             (None, None) => {
                 if draft.has_allocator_figure() {
-                    self.count_ownerless(line.number);
+                    self.count_ownerless(first_line(&at));
                 }
                 return;
             }
         };
-        let at = Provenance::line(self.ctx.artifact, line.number, line.text);
         let record = StepRecord {
             step: draft.step,
             phase: draft.phase,
@@ -120,7 +164,8 @@ impl<'c> StepReader<'c> {
     }
 
     /// The records in the order of the file, and what is doubtful about them.
-    pub(crate) fn finish(self, trust: &Trust) -> (Vec<StepRecord>, Vec<String>) {
+    pub(crate) fn finish(mut self, trust: &Trust) -> (Vec<StepRecord>, Vec<String>) {
+        self.keep_stats();
         let mut warnings = Vec::new();
         let (kept, dropped, width) = self.kept.finish();
         let mut records = Vec::with_capacity(kept.len());
@@ -135,7 +180,7 @@ impl<'c> StepReader<'c> {
             } else {
                 untrusted += 1;
                 if untrusted == 1 {
-                    first_untrusted = line_of(&kept.record);
+                    first_untrusted = first_line(&kept.record.at);
                 }
             }
         }
@@ -169,9 +214,9 @@ fn lines(count: u64) -> String {
     if count == 1 { "1 line".to_owned() } else { format!("{count} lines") }
 }
 
-fn line_of(record: &StepRecord) -> u64 {
-    match record.at.place {
-        rankscope_model::Place::Line(line) | rankscope_model::Place::Lines(line, _) => line,
-        rankscope_model::Place::Offset(_) => 0,
+fn first_line(at: &Provenance) -> u64 {
+    match at.place {
+        Place::Line(line) | Place::Lines(line, _) => line,
+        Place::Offset(_) => 0,
     }
 }

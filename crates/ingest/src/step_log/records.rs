@@ -38,13 +38,28 @@ impl Draft {
         figures.iter().any(Option::is_some)
     }
 
+    fn is_worth_keeping(&self) -> bool {
+        self.has_memory() || self.has_batch()
+    }
+
     /// A batch alone is worth keeping if it is one of a series; a batch size among settings is not.
-    pub(super) fn has_batch(&self) -> bool {
+    fn has_batch(&self) -> bool {
         self.shape.is_some() || (self.step.is_some() && (self.samples.is_some() || self.tokens.is_some()))
     }
 
     pub(super) fn set(&mut self, figure: Figure, value: Bytes) {
         *self.figure(figure) = Some(value);
+    }
+
+    pub(super) fn has(&self, figure: Figure) -> bool {
+        let value = match figure {
+            Figure::Allocated => self.allocated,
+            Figure::PeakAllocated => self.peak_allocated,
+            Figure::Reserved => self.reserved,
+            Figure::PeakReserved => self.peak_reserved,
+            Figure::DeviceUsed => self.device_used,
+        };
+        value.is_some()
     }
 
     fn figure(&mut self, figure: Figure) -> &mut Option<Bytes> {
@@ -72,16 +87,20 @@ pub(super) fn may_hold_record(body: &str) -> bool {
 }
 
 /// The records of a line, in order. Records without a memory figure and without a batch are left out.
-pub(super) fn records(body: &str) -> Vec<Draft> {
+///
+/// `owner` is the rank that the program printed in front of the line and that was taken off with the prefixes.
+pub(super) fn records(body: &str, owner: Option<Rank>) -> Vec<Draft> {
     let tokens = tokens(body);
     let mut walk = Walk {
         tokens: &tokens,
         at: 0,
-        draft: Draft::default(),
+        draft: Draft { rank: owner, ..Draft::default() },
         done: Vec::new(),
         unit: None,
         last: None,
         epoch: false,
+        words_at: 0,
+        rank_behind: false,
         host: false,
     };
     walk.run();
@@ -98,6 +117,10 @@ struct Walk<'t> {
     /// The figure before, for `(max=…)`.
     last: Option<Figure>,
     epoch: bool,
+    /// Where the words at hand begin.
+    words_at: usize,
+    /// The rank at hand stood in brackets behind figures without a rank: it may begin a record, or end that one.
+    rank_behind: bool,
     /// The figures up to the next bar are of host memory: `CPU Virtual Memory:  used = …`.
     host: bool,
 }
@@ -131,6 +154,13 @@ impl<'t> Walk<'t> {
                     self.at += 1;
                 }
                 _ => self.at += 1,
+            }
+        }
+        if self.rank_behind && !self.draft.is_worth_keeping() {
+            // `peak=1MB [rank 3]` and nothing more.
+            let rank = self.draft.rank;
+            if let Some(before) = self.done.last_mut() {
+                before.rank = before.rank.or(rank);
             }
         }
         self.flush();
@@ -173,7 +203,7 @@ impl<'t> Walk<'t> {
     fn phase_tag(&mut self) -> bool {
         let (Some(Kind::Word(word)), true) = (self.kind(1), self.is_sign(2, ']')) else { return false };
         let Some(phase) = phase_value(word) else { return false };
-        if self.draft.has_memory() || self.draft.rank.is_some() {
+        if self.draft.is_worth_keeping() || self.draft.step.is_some() {
             self.flush();
         }
         self.draft.phase = Some(phase);
@@ -184,6 +214,7 @@ impl<'t> Walk<'t> {
     /// A key of one or more words, and its value.
     fn words(&mut self) {
         let mut words: Vec<&str> = Vec::new();
+        self.words_at = self.at;
         while let Some(Kind::Word(word)) = self.kind(0) {
             self.at += 1;
             if let Some(found) = numbered(word) {
@@ -349,7 +380,7 @@ impl<'t> Walk<'t> {
         if self.host {
             return;
         }
-        if self.draft.figure(figure).is_some() {
+        if self.draft.has(figure) {
             self.flush();
         }
         *self.draft.figure(figure) = Some(value);
@@ -358,8 +389,15 @@ impl<'t> Walk<'t> {
 
     fn set_rank(&mut self, number: Number) {
         let Some(rank) = rank(number) else { return };
-        if self.draft.rank.is_some_and(|known| known != rank || self.draft.has_memory()) {
+        let in_brackets = self.tokens.get(self.words_at.wrapping_sub(1)).is_some_and(|t| t.kind == Kind::Sign('['));
+        if self.draft.rank.is_none() && self.draft.has_memory() && in_brackets {
             self.flush();
+            self.rank_behind = true;
+        } else if self.draft.rank.is_some_and(|known| known != rank || self.draft.has_memory()) {
+            // A record that was cut before its first figure leaves its phase tag to the one that cut it.
+            let phase = self.draft.phase.filter(|_| !self.draft.is_worth_keeping());
+            self.flush();
+            self.draft.phase = phase;
         }
         self.draft.rank = Some(rank);
     }
@@ -418,6 +456,7 @@ impl<'t> Walk<'t> {
     fn flush(&mut self) {
         let mut draft = std::mem::take(&mut self.draft);
         self.last = None;
+        self.rank_behind = false;
         if draft.phase.is_none() && draft.step.is_none() && draft.says_init {
             draft.phase = Some(Phase::Init);
         }
@@ -425,7 +464,7 @@ impl<'t> Walk<'t> {
         if draft.peak_reserved.zip(draft.reserved).is_some_and(|(peak, now)| peak < now) {
             draft.peak_reserved = None;
         }
-        if draft.has_memory() || draft.has_batch() {
+        if draft.is_worth_keeping() {
             self.done.push(draft);
         }
     }
@@ -459,7 +498,7 @@ mod tests {
 
     fn one(line: &str) -> Draft {
         assert!(may_hold_record(line), "{line}");
-        let mut all = records(line);
+        let mut all = records(line, None);
         assert_eq!(all.len(), 1, "{line}: {all:?}");
         all.remove(0)
     }
@@ -491,6 +530,7 @@ mod tests {
     fn two_records_in_one_line() {
         let all = records(
             "[train] rank=0 step=3 shape=(8, 512) cur=1.0MB peak=2.0MB[eval] rank=1 step=4 cur=3.0MB peak=4.0MB",
+            None,
         );
         let short: Vec<_> = all.iter().map(|d| (d.rank, d.step, d.phase, d.peak_allocated)).collect();
         assert_eq!(
@@ -500,7 +540,7 @@ mod tests {
                 (Some(Rank(1)), Some(Step(4)), Some(Phase::Eval), mib(4.0)),
             ]
         );
-        let all = records("peak=1MB rank=0 step=3 peak=2MB rank=1 step=3");
+        let all = records("peak=1MB rank=0 step=3 peak=2MB rank=1 step=3", None);
         assert_eq!(
             all.iter().map(|d| (d.rank, d.peak_allocated)).collect::<Vec<_>>(),
             [(Some(Rank(0)), mib(1.0)), (Some(Rank(1)), mib(2.0))]
@@ -509,7 +549,8 @@ mod tests {
 
     #[test]
     fn a_record_cut_by_another_keeps_only_what_is_whole() {
-        let all = records("[train] rank=0 step=3 cur=10.0MB peak=204[train] rank=1 step=3 cur=11.0MB peak=20480.0MB");
+        let all =
+            records("[train] rank=0 step=3 cur=10.0MB peak=204[train] rank=1 step=3 cur=11.0MB peak=20480.0MB", None);
         assert_eq!(
             all.iter().map(|d| (d.rank, d.allocated, d.peak_allocated)).collect::<Vec<_>>(),
             [(Some(Rank(0)), mib(10.0), None), (Some(Rank(1)), mib(11.0), mib(20480.0)),]
@@ -518,9 +559,26 @@ mod tests {
     }
 
     #[test]
+    fn a_glued_record_never_takes_the_figures_of_its_neighbour() {
+        let short =
+            |all: Vec<Draft>| all.into_iter().map(|d| (d.rank.map(|r| r.0), d.peak_allocated)).collect::<Vec<_>>();
+        // The first rank may have been taken off as a prefix, printed (`[Rank 5] `) or of a launcher (`[rank5]: `).
+        let printed = records("peak=1MB [Rank 6] peak=2MB", Some(Rank(5)));
+        assert_eq!(short(printed), [(Some(5), mib(1.0)), (Some(6), mib(2.0))]);
+        let launcher = records("peak=1MB[rank6]: peak=2MB", None);
+        assert_eq!(short(launcher), [(None, mib(1.0)), (Some(6), mib(2.0))]);
+        assert_eq!(short(records("peak=1MB [rank 6]", None)), [(Some(6), mib(1.0))]);
+        assert_eq!(short(records("peak=1MB rank=6", None)), [(Some(6), mib(1.0))]);
+        assert_eq!(one("rank=0 [train] step=3 peak=1MB").rank, Some(Rank(0)));
+        let cut = records("[train] rank=0 sha[eval] rank=1 peak=2MB", None);
+        assert_eq!((cut.len(), cut[0].rank, cut[0].phase), (1, Some(Rank(1)), Some(Phase::Eval)));
+    }
+
+    #[test]
     fn forms_of_other_programs() {
         let megatron = records(
             "[Rank 51] (after 20 iterations) memory (MB) | allocated: 19494.5 | max allocated: 22106.0 | reserved: 26716.0 | max reserved: 26716.0[Rank 49] (after 20 iterations) memory (MB) | allocated: 1.0 | max allocated: 2.0 | reserved: 3.0 | max reserved: 4.0",
+            None,
         );
         assert_eq!(megatron.len(), 2);
         assert_eq!(
@@ -620,7 +678,7 @@ mod tests {
             "rank 0 throughput mem 5GB/s",
             "rank 0: train 320000 sentences, valid 92160 sentences",
         ] {
-            assert_eq!(records(line), [], "{line}");
+            assert_eq!(records(line, None), [], "{line}");
         }
     }
 }

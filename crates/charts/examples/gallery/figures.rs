@@ -1,83 +1,12 @@
-//! Writes every chart in many situations to a folder, for looking at: `index.html` with the drawings inlined as on
-//! the page, light and dark, desktop and phone, and the pictures as PNG files beside it.
-//!
-//! `cargo run -p rankscope-charts --features native --example gallery -- FOLDER`
+//! Figures in many situations, made up and repeatable: what the gallery shows and the tests check.
 
-use rankscope_charts::{Theme, Token, png, svg};
 use rankscope_model::{
     Bytes, Collect, Composition, Diagnosis, Figures, GIB, Item, MIB, Part, PartKind, PeakBar, Peaks, Phase, PhaseSpan,
     Quantity, Rank, Report, RunInfo, SeriesAxis, Subject, Timeline, TimelineLine, TimelineMark, UnixMicros, Verdict,
 };
-use std::error::Error;
-use std::fmt::Write as _;
-use std::path::PathBuf;
 
 const V100: Bytes = Bytes(31 * GIB + 768 * MIB);
 const A100: Bytes = Bytes(79 * GIB + 156 * MIB);
-
-fn main() -> Result<(), Box<dyn Error>> {
-    let folder = PathBuf::from(std::env::args().nth(1).ok_or("usage: gallery FOLDER")?);
-    std::fs::create_dir_all(&folder)?;
-    for (name, theme) in [("light", Theme::Light), ("dark", Theme::Dark)] {
-        std::fs::write(folder.join(format!("{name}.html")), page(theme)?)?;
-    }
-    let report = report();
-    std::fs::write(folder.join("preview.png"), png::preview(&report)?)?;
-    let mut no_chart = report.clone();
-    no_chart.figures = Figures::default();
-    no_chart.diagnosis.verdict = Verdict::Inconclusive;
-    "Nothing is settled yet: the log names no rank.".clone_into(&mut no_chart.diagnosis.summary);
-    std::fs::write(folder.join("preview-words.png"), png::preview(&no_chart)?)?;
-    std::fs::write(folder.join("timeline.png"), png::timeline(&v100_run(), 760, Theme::Light, 2)?)?;
-    std::fs::write(folder.join("timeline-dark.png"), png::timeline(&v100_run(), 760, Theme::Dark, 2)?)?;
-    std::fs::write(folder.join("peaks.png"), png::peaks(&peaks(8, &[0]), 760, Theme::Light, 2)?)?;
-    std::fs::write(folder.join("composition.png"), png::composition(&v100_cards(), 760, Theme::Light, 2)?)?;
-    std::fs::write(folder.join("timeline.svg"), svg::timeline(&v100_run(), 760, Theme::Light)?)?;
-    std::fs::write(folder.join("composition.svg"), svg::composition(&every_kind(), 760, Theme::Dark)?)?;
-    println!("{}", folder.display());
-    Ok(())
-}
-
-fn page(theme: Theme) -> Result<String, Box<dyn Error>> {
-    let variables: String = Token::ALL
-        .iter()
-        .map(|token| {
-            let plotters::style::RGBColor(r, g, b) = token.color(theme);
-            format!("{}:#{r:02x}{g:02x}{b:02x};", token.variable())
-        })
-        .collect();
-    let mut page = format!(
-        "<!doctype html><meta charset=utf-8><title>Charts</title><style>:root{{{variables}}}\
-         body{{background:var(--bg);color:var(--ink);font:15px/1.5 Inter,system-ui,sans-serif;margin:20px}}\
-         .row{{display:flex;flex-wrap:wrap;gap:16px;align-items:flex-start;margin:0 0 22px}}\
-         .card{{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px}}\
-         h2{{font-size:14px;margin:0 0 6px}}svg{{display:block}}</style>"
-    );
-    for (name, figure) in timelines() {
-        row(&mut page, name, &[320, 760, 1100], |width| svg::timeline(&figure, width, Theme::Page))?;
-    }
-    for (name, figure) in all_peaks() {
-        row(&mut page, name, &[320, 760, 1100], |width| svg::peaks(&figure, width, Theme::Page))?;
-    }
-    for (name, figure) in compositions() {
-        row(&mut page, name, &[320, 760, 1100], |width| svg::composition(&figure, width, Theme::Page))?;
-    }
-    Ok(page)
-}
-
-fn row<E: Error + 'static>(
-    page: &mut String,
-    name: &str,
-    widths: &[u32],
-    draw: impl Fn(u32) -> Result<String, E>,
-) -> Result<(), Box<dyn Error>> {
-    write!(page, "<h2>{name}</h2><div class=row>")?;
-    for width in widths {
-        write!(page, "<div class=card>{}</div>", draw(*width)?)?;
-    }
-    page.push_str("</div>");
-    Ok(())
-}
 
 /// Repeatable noise between -1 and 1.
 fn noise(seed: u64) -> f64 {
@@ -119,7 +48,8 @@ fn run(ranks: u32, heavy: &[u32], points: i64, axis: SeriesAxis, per_point: i64)
             TimelineLine { subject: rank(number), x, y, accused: is_heavy }
         })
         .collect();
-    let at = |share: f64| start + Bytes::from_float(points as f64 * share, 1).map_or(0, |b| b.0.cast_signed()) * per_point;
+    let at =
+        |share: f64| start + Bytes::from_float(points as f64 * share, 1).map_or(0, |b| b.0.cast_signed()) * per_point;
     Timeline {
         quantity: Quantity::DeviceUsed,
         axis,
@@ -139,11 +69,16 @@ fn run(ranks: u32, heavy: &[u32], points: i64, axis: SeriesAxis, per_point: i64)
     }
 }
 
-fn v100_run() -> Timeline {
+pub fn v100_run() -> Timeline {
     run(8, &[0], 160, SeriesAxis::UnixMicros, 2_500_000)
 }
 
-fn timelines() -> Vec<(&'static str, Timeline)> {
+/// 200 000 points on 8 lines.
+pub fn long_run() -> Timeline {
+    run(8, &[0], 25_000, SeriesAxis::UnixMicros, 100_000)
+}
+
+pub fn timelines() -> Vec<(&'static str, Timeline)> {
     let mut two = run(8, &[2, 3], 300, SeriesAxis::Step, 10);
     two.marks.push(TimelineMark { x: 2100, text: "rank 3 alone from here".to_owned() });
     two.marks.push(TimelineMark { x: 2990, text: "out of memory, rank 3".to_owned() });
@@ -200,7 +135,7 @@ fn timelines() -> Vec<(&'static str, Timeline)> {
     ]
 }
 
-fn peaks(count: u32, heavy: &[u32]) -> Peaks {
+pub fn peaks(count: u32, heavy: &[u32]) -> Peaks {
     let bars: Vec<PeakBar> = (0..count)
         .map(|number| {
             let accused = heavy.contains(&number);
@@ -214,7 +149,7 @@ fn peaks(count: u32, heavy: &[u32]) -> Peaks {
     Peaks { quantity: Quantity::DeviceUsed, bars, median, capacity: Some(V100) }
 }
 
-fn all_peaks() -> Vec<(&'static str, Peaks)> {
+pub fn all_peaks() -> Vec<(&'static str, Peaks)> {
     let mut slices = peaks(7, &[3]);
     for (bar, slice) in slices.bars.iter_mut().zip(7..) {
         bar.subject = Subject::MigSlice { device: 0, gpu_instance: slice, compute_instance: 0 };
@@ -257,7 +192,7 @@ fn card(number: u32, parts: &[(PartKind, f64)], capacity: Option<Bytes>, accused
     Composition { subject: Subject::Device(number), capacity, parts, source: "nvidia-smi.txt:9-45".to_owned(), accused }
 }
 
-fn v100_cards() -> Vec<Composition> {
+pub fn v100_cards() -> Vec<Composition> {
     many_cards(8)
 }
 
@@ -278,7 +213,7 @@ fn many_cards(count: u32) -> Vec<Composition> {
         .collect()
 }
 
-fn every_kind() -> Vec<Composition> {
+pub fn every_kind() -> Vec<Composition> {
     vec![
         card(
             0,
@@ -300,7 +235,7 @@ fn every_kind() -> Vec<Composition> {
     ]
 }
 
-fn compositions() -> Vec<(&'static str, Vec<Composition>)> {
+pub fn compositions() -> Vec<(&'static str, Vec<Composition>)> {
     let no_capacity = vec![
         card(0, &[(PartKind::Allocated, 12.0), (PartKind::Cached, 9.0)], None, true),
         card(1, &[(PartKind::Allocated, 12.0), (PartKind::Cached, 1.0)], None, false),
@@ -314,7 +249,7 @@ fn compositions() -> Vec<(&'static str, Vec<Composition>)> {
     ]
 }
 
-fn report() -> Report {
+pub fn report() -> Report {
     Report {
         run: RunInfo {
             id: "r1".to_owned(),
@@ -335,11 +270,7 @@ fn report() -> Report {
             findings: Vec::new(),
             artifacts: Vec::new(),
         },
-        figures: Figures {
-            timeline: Some(v100_run()),
-            peaks: Some(peaks(8, &[0])),
-            composition: v100_cards(),
-        },
+        figures: Figures { timeline: Some(v100_run()), peaks: Some(peaks(8, &[0])), composition: v100_cards() },
         next: None::<(Item, Collect)>,
     }
 }

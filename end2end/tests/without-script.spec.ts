@@ -1,0 +1,61 @@
+// The same story with JavaScript switched off: plain forms, whole pages.
+
+import { threeFiles } from "./evidence";
+import { expectWholeReport, fileField, send, share, textField } from "./report";
+import { expect, test } from "./server";
+
+test.use({ javaScriptEnabled: false });
+
+test("drop files, get the cause, share it, revoke it", async ({ page, browser }) => {
+  await page.goto("/");
+  await fileField(page).setInputFiles(threeFiles);
+  await page.getByLabel(/^Title/).fill("Night run on four cards");
+  await send(page).click();
+  await page.waitForURL(/\/runs\/[^/]+$/);
+  await expect(page.locator("header.headline")).toContainText("Night run on four cards");
+  await expectWholeReport(page);
+
+  const address = await share(page);
+  const visitor = await browser.newContext({ javaScriptEnabled: false });
+  const shared = await visitor.newPage();
+  expect((await shared.goto(address))?.status()).toBe(200);
+  await expectWholeReport(shared);
+
+  await page.getByRole("button", { name: "Revoke" }).click();
+  await expect(page.getByRole("region", { name: /^Share/ })).toContainText("revoked");
+  await expect(page.getByRole("button", { name: "Revoke" })).toHaveCount(0);
+  expect((await shared.goto(address))?.status()).toBe(410);
+  await expect(shared.getByRole("heading", { level: 1 })).toHaveText("This link has ended");
+  await visitor.close();
+});
+
+test("a link is shown once", async ({ page }) => {
+  await page.goto("/");
+  await textField(page).fill("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB");
+  await send(page).click();
+  await page.waitForURL(/\/runs\/[^/]+$/);
+  await share(page);
+  await page.goto("/");
+  await page.locator("#runs").getByRole("link").first().click();
+  await expect(page.getByLabel("New link, shown only now")).toHaveCount(0);
+});
+
+test("an empty form is answered with a reason", async ({ page }) => {
+  await page.goto("/");
+  const answered = page.waitForResponse((response) => response.request().method() === "POST");
+  await send(page).click();
+  const status = (await answered).status();
+  expect(status).toBeGreaterThanOrEqual(400);
+  expect(status).toBeLessThan(500);
+  await expect(page.getByRole("heading", { level: 1 })).toBeVisible();
+  await expect(page.locator("main")).toContainText(/file|text/i);
+});
+
+test("every word of evidence is in the page without opening anything", async ({ page }) => {
+  await page.goto("/");
+  await fileField(page).setInputFiles(threeFiles);
+  await send(page).click();
+  await page.waitForURL(/\/runs\/[^/]+$/);
+  await page.getByText("Exact values").first().click();
+  await expect(page.getByRole("table").first()).toContainText("GPU 0");
+});

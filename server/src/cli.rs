@@ -1,0 +1,97 @@
+//! The command line. Its words are a public contract: see docs/architecture.md.
+
+use crate::{http::PublicUrl, limits::parse_bytes};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::{net::SocketAddr, path::PathBuf};
+
+/// Why does one GPU use more memory than the others?
+#[derive(Debug, Parser)]
+#[command(name = "rankscope", version, about, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve the pages and the API.
+    Serve(ServeArgs),
+    /// Diagnose files here, without a server.
+    Diagnose(DiagnoseArgs),
+}
+
+/// `rankscope serve`
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Address to listen on; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3000", env = "RANKSCOPE_LISTEN")]
+    pub listen: SocketAddr,
+    /// Folder for the database and the files.
+    #[arg(long, value_name = "DIR", default_value = "./data", env = "RANKSCOPE_DATA")]
+    pub data: PathBuf,
+    /// Largest accepted file, for instance 500MiB or 2GiB.
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = parse_bytes)]
+    pub max_file_bytes: u64,
+    /// Largest accepted upload in all.
+    #[arg(long, value_name = "SIZE", default_value = "8GiB", value_parser = parse_bytes)]
+    pub max_request_bytes: u64,
+    /// Address under which people reach this server, if it stands behind a proxy or has a name: used in links, and
+    /// accepted as host name.
+    #[arg(long, value_name = "URL", env = "RANKSCOPE_PUBLIC_URL")]
+    pub public_url: Option<PublicUrl>,
+    /// Allow an address that other machines can reach. There are no accounts yet: whoever reaches it can read and
+    /// delete every run.
+    #[arg(long)]
+    pub open_to_network: bool,
+}
+
+/// `rankscope diagnose`
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status: 0 done, 1 the --fail-on condition holds, 2 unusable input.")]
+pub struct DiagnoseArgs {
+    /// How to write the result.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+    /// Exit with status 1 if this is the verdict.
+    #[arg(long, value_enum, value_name = "VERDICT")]
+    pub fail_on: Option<FailOn>,
+    /// Also read the GPUs of this machine now, through the driver.
+    #[arg(long)]
+    pub nvml: bool,
+    /// Files, folders (their files, without hidden ones), or - for standard input.
+    #[arg(required_unless_present = "nvml", value_name = "FILE|DIR|-")]
+    pub inputs: Vec<PathBuf>,
+}
+
+/// Formats of `rankscope diagnose`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For reading in the terminal.
+    Text,
+    /// `rankscope.diagnosis/1`.
+    Json,
+    /// One self-contained page.
+    Html,
+    /// For an issue or a chat.
+    Markdown,
+}
+
+/// Conditions of `--fail-on`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FailOn {
+    /// Some ranks or devices use more than the others.
+    Imbalance,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,163 @@
+//! `rankscope diagnose`: the same engine as the server, for files here.
+
+use super::nvml;
+use crate::{
+    cli::{DiagnoseArgs, FailOn, Format},
+    engine,
+    limits::size,
+    render::{Terminal, markdown, terminal},
+    store::{new_id, now},
+};
+use anyhow::{Context, bail};
+use rankscope_model::{Evidence, RunInfo, Verdict};
+use rankscope_telemetry::{NvmlState, ProcFs};
+use std::{
+    collections::HashMap,
+    env,
+    fs::{self, File},
+    io::{self, BufReader, IsTerminal, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+/// Bytes of piped input that are taken: it must be kept on disk to be read.
+const MAX_STDIN: u64 = 8 << 30;
+/// Columns where the terminal does not say.
+const DEFAULT_WIDTH: usize = 100;
+
+/// Diagnoses, writes the result to standard output, and gives the exit status.
+pub fn run(args: &DiagnoseArgs) -> anyhow::Result<ExitCode> {
+    let inputs = find_inputs(&args.inputs)?;
+    let mut evidence = Evidence::default();
+    for Input { name, mut file, bytes } in inputs {
+        evidence.merge(engine::read(&name, bytes, &mut file).evidence);
+    }
+    if args.nvml {
+        evidence.merge(this_machine()?);
+    }
+    if !engine::is_usable(&evidence) {
+        bail!("nothing to diagnose\n{}", reasons(&evidence));
+    }
+
+    let title = engine::title_from_names(evidence.artifacts.iter().map(|artifact| artifact.name.as_str()));
+    let created_at = now();
+    let report = engine::report(RunInfo { id: new_id(), title, created_at }, 1, created_at, &evidence);
+    let text = match args.format {
+        Format::Text => terminal(&report, this_terminal()),
+        Format::Json => format!("{}\n", serde_json::to_string_pretty(&report.diagnosis)?),
+        Format::Html => rankscope_app::standalone_report_html(&report),
+        Format::Markdown => markdown(&report),
+    };
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // `| head` has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        written => written.context("writing the result")?,
+    }
+    let fails = match args.fail_on {
+        Some(FailOn::Imbalance) => report.diagnosis.verdict == Verdict::Imbalance,
+        None => false,
+    };
+    Ok(if fails { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// One reading of this machine's devices, with ranks from the processes' environment.
+fn this_machine() -> anyhow::Result<Evidence> {
+    match nvml::open() {
+        NvmlState::Ready(nvml) => Ok(nvml.read_once(&ProcFs::default()).evidence("this machine")),
+        state => bail!("{state}"),
+    }
+}
+
+struct Input {
+    name: String,
+    file: BufReader<File>,
+    bytes: u64,
+}
+
+/// Opens everything first: a path that cannot be opened is a mistake of the caller, who should hear of all of them.
+fn find_inputs(given: &[PathBuf]) -> anyhow::Result<Vec<Input>> {
+    let mut found = Vec::new();
+    let mut wrong = Vec::new();
+    for path in given {
+        let opened = if path.as_os_str() == "-" { open_stdin().map(|input| vec![input]) } else { open(path) };
+        match opened {
+            Ok(inputs) => found.extend(inputs),
+            Err(error) => wrong.push(format!("{error:#}")),
+        }
+    }
+    if !wrong.is_empty() {
+        bail!("{}", wrong.join("\n"));
+    }
+    Ok(with_short_names(found))
+}
+
+fn open(path: &Path) -> anyhow::Result<Vec<Input>> {
+    let says = || path.display().to_string();
+    if !path.metadata().with_context(says)?.is_dir() {
+        return Ok(vec![open_file(path)?]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).with_context(says)? {
+        let entry = entry.with_context(says)?;
+        let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
+        if !is_hidden && entry.path().is_file() {
+            files.push(entry.path());
+        }
+    }
+    if files.is_empty() {
+        bail!("{}: no files in this folder", path.display());
+    }
+    files.sort();
+    files.iter().map(|file| open_file(file)).collect()
+}
+
+fn open_file(path: &Path) -> anyhow::Result<Input> {
+    let says = || path.display().to_string();
+    let file = File::open(path).with_context(says)?;
+    let bytes = file.metadata().with_context(says)?.len();
+    Ok(Input { name: says(), file: BufReader::with_capacity(256 << 10, file), bytes })
+}
+
+fn open_stdin() -> anyhow::Result<Input> {
+    let mut file = tempfile::tempfile().context("keeping standard input")?;
+    let mut limited = io::Read::take(io::stdin().lock(), MAX_STDIN + 1);
+    let bytes = io::copy(&mut limited, &mut file).context("reading standard input")?;
+    if bytes > MAX_STDIN {
+        bail!("standard input is larger than {}", size(MAX_STDIN));
+    }
+    io::Seek::rewind(&mut file)?;
+    Ok(Input { name: "standard input".to_owned(), file: BufReader::with_capacity(256 << 10, file), bytes })
+}
+
+/// File names without their folders, where that leaves them different from each other.
+fn with_short_names(mut inputs: Vec<Input>) -> Vec<Input> {
+    let short = |name: &str| {
+        Path::new(name).file_name().map_or_else(|| name.to_owned(), |file| file.to_string_lossy().into_owned())
+    };
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    for input in &inputs {
+        *seen.entry(short(&input.name)).or_default() += 1;
+    }
+    for input in &mut inputs {
+        let name = short(&input.name);
+        if seen.get(&name) == Some(&1) {
+            input.name = name;
+        }
+    }
+    inputs
+}
+
+fn reasons(evidence: &Evidence) -> String {
+    let reason = |artifact: &rankscope_model::ArtifactInfo| match artifact.warnings.as_slice() {
+        [] => format!("  {}: {}, without memory figures", artifact.name, artifact.kind.title()),
+        warnings => format!("  {}: {}", artifact.name, warnings.join("; ")),
+    };
+    evidence.artifacts.iter().map(reason).collect::<Vec<_>>().join("\n")
+}
+
+fn this_terminal() -> Terminal {
+    let is_terminal = io::stdout().is_terminal();
+    let asked_plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let width = terminal_size::terminal_size().filter(|_| is_terminal).map(|(width, _)| usize::from(width.0));
+    Terminal { color: is_terminal && !asked_plain, width: width.unwrap_or(DEFAULT_WIDTH) }
+}

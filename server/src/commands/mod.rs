@@ -1,0 +1,5 @@
+//! What each command does, from its arguments to its exit status.
+
+pub mod diagnose;
+mod nvml;
+pub mod serve;

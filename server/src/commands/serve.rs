@@ -1,0 +1,83 @@
+//! `rankscope serve`: opens the store, listens, and ends in order.
+
+use super::nvml;
+use crate::{
+    cli::ServeArgs,
+    http::{AppState, Front, router},
+    limits::Limits,
+    listener,
+    service::Service,
+    store::Store,
+};
+use anyhow::{Context, bail};
+use std::{future::Future, io::IsTerminal, sync::Arc, time::Duration};
+use tokio::net::TcpListener;
+use tracing_subscriber::EnvFilter;
+
+/// Time for requests in flight when the server is told to end.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Serves until SIGINT or SIGTERM.
+pub fn run(args: &ServeArgs) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,rankscope=info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(args))
+}
+
+async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
+    if !args.listen.ip().is_loopback() && !args.open_to_network {
+        bail!(
+            "{} can be reached by other machines, and there are no accounts yet: whoever reaches it can read and delete \
+             every run. Add --open-to-network if that is intended",
+            args.listen
+        );
+    }
+    if args.max_request_bytes < args.max_file_bytes {
+        bail!("--max-request-bytes is smaller than --max-file-bytes");
+    }
+    let limits =
+        Limits { max_file_bytes: args.max_file_bytes, max_request_bytes: args.max_request_bytes, ..Limits::default() };
+    let store = Store::open(&args.data).await.with_context(|| format!("opening {}", args.data.display()))?;
+    let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
+    let address = listener.local_addr()?;
+    let service = Arc::new(Service::new(store, limits));
+    let state = AppState::new(Arc::clone(&service), Front::new(address, args.public_url.clone()));
+    if !state.site.has_bundle {
+        tracing::warn!("built without the browser bundle: pages are complete but do not move");
+    }
+    let stop = stop_signal()?;
+    // Tests and scripts wait for this line.
+    println!("Rankscope serves http://{address} (data in {})", args.data.display());
+    tokio::task::spawn_blocking(|| println!("{}", nvml::open()));
+
+    listener::serve(listener, router(state), stop, GRACE).await;
+    service.store.close().await;
+    tracing::info!("ended");
+    Ok(())
+}
+
+/// Resolves when the process is asked to end.
+fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        Ok(async move {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        })
+    }
+    #[cfg(not(unix))]
+    Ok(async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    })
+}

@@ -1,0 +1,187 @@
+//! The report's drawings as files: the same functions that draw in the page.
+
+use super::{
+    AppState,
+    api::{ApiPath, ApiQuery},
+};
+use crate::{
+    errors::{Problem, ProblemBody, ProblemKind, Result},
+    series::{Window, cut_timeline},
+};
+use axum::{
+    extract::State,
+    http::{HeaderValue, header},
+    response::{IntoResponse, Response},
+};
+use rankscope_charts::{ChartError, Theme, png, svg};
+use rankscope_model::Report;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+/// Widths that can be asked for, in CSS pixels.
+const WIDTHS: std::ops::RangeInclusive<u32> = 240..=2000;
+/// Width when the query does not say.
+const DEFAULT_WIDTH: u32 = 960;
+
+/// Pixels of a PNG per CSS pixel: sharp on the screens that engineers have.
+const DENSITY: u32 = 2;
+
+/// How to draw.
+#[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
+pub struct ChartQuery {
+    /// First x of a timeline.
+    from: Option<i64>,
+    /// Last x of a timeline.
+    to: Option<i64>,
+    /// 240 to 2000 CSS pixels; 960 by default.
+    width: Option<u32>,
+    /// `light` (default), `dark`, or `page`: colours as the variables of the page's style sheet, for inlining.
+    #[serde(default)]
+    #[param(value_type = Option<String>, example = "light")]
+    theme: ThemeName,
+    /// The newest by default.
+    pub version: Option<u32>,
+}
+
+/// Themes by name.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ThemeName {
+    #[default]
+    Light,
+    Dark,
+    Page,
+}
+
+impl From<ThemeName> for Theme {
+    fn from(name: ThemeName) -> Self {
+        match name {
+            ThemeName::Light => Self::Light,
+            ThemeName::Dark => Self::Dark,
+            ThemeName::Page => Self::Page,
+        }
+    }
+}
+
+/// A chart as SVG or PNG.
+#[utoipa::path(get, path = "/runs/{id}/charts/{chart}", tag = "reports",
+    params(("id" = String, Path),
+        ("chart" = String, Path, description = "`timeline`, `imbalance` or `composition`, with `.svg` or `.png`", example = "timeline.svg"),
+        ChartQuery),
+    responses((status = 200, description = "The picture", body = String, content_type = "image/svg+xml"),
+        (status = 404, description = "No such run, or nothing to draw", body = ProblemBody, content_type = "application/problem+json")))]
+pub async fn chart(
+    State(state): State<AppState>,
+    ApiPath((id, chart)): ApiPath<(String, String)>,
+    ApiQuery(query): ApiQuery<ChartQuery>,
+) -> Result<Response> {
+    chart_of(&state, &id, query.version, &chart, query).await
+}
+
+/// The same for owners and for visitors with a share.
+pub async fn chart_of(
+    state: &AppState,
+    run: &str,
+    version: Option<u32>,
+    chart: &str,
+    query: ChartQuery,
+) -> Result<Response> {
+    let (kind, format) = parse_name(chart).ok_or_else(|| {
+        Problem::new(ProblemKind::NotFound, "Charts are timeline, imbalance and composition, each as .svg and .png.")
+    })?;
+    let width = query.width.unwrap_or(DEFAULT_WIDTH);
+    if !WIDTHS.contains(&width) {
+        let detail = format!("width must be {} to {} pixels.", WIDTHS.start(), WIDTHS.end());
+        return Err(Problem::invalid(detail));
+    }
+    let mut report = state.service.store.report(run, version).await?;
+    let window = Window { from: query.from, to: query.to };
+    if let Some(timeline) = report.figures.timeline.as_mut().filter(|_| kind == Kind::Timeline && !window.is_whole()) {
+        let set = state.service.series(&report.run.id, report.version).await?;
+        *timeline = cut_timeline(timeline, set.get(timeline.quantity), window, 2 * width as usize);
+    }
+    let theme = query.theme.into();
+    let drawn = tokio::task::spawn_blocking(move || draw(&report, kind, format, width, theme));
+    let bytes = drawn.await.map_err(Problem::internal)?.map_err(|error| match error {
+        ChartError::Empty => Problem::new(ProblemKind::NoSuchChart, "The evidence has nothing for this chart."),
+        ChartError::TooSmall { .. } => Problem::invalid("width is too small for this chart."),
+        error => Problem::internal(error),
+    })?;
+    Ok(picture(format, bytes))
+}
+
+/// The answer that carries a picture. An SVG opened on its own may load and run nothing.
+pub fn picture(format: Format, bytes: Vec<u8>) -> Response {
+    let kind = match format {
+        Format::Svg => "image/svg+xml",
+        Format::Png => "image/png",
+    };
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static(kind)),
+        (
+            header::CONTENT_SECURITY_POLICY,
+            HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'; sandbox"),
+        ),
+    ];
+    (headers, bytes).into_response()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Timeline,
+    Imbalance,
+    Composition,
+}
+
+/// Picture formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Text that scales.
+    Svg,
+    /// Pixels, for places that show no SVG.
+    Png,
+}
+
+fn parse_name(name: &str) -> Option<(Kind, Format)> {
+    let (kind, format) = name.split_once('.')?;
+    let kind = match kind {
+        "timeline" => Kind::Timeline,
+        "imbalance" => Kind::Imbalance,
+        "composition" => Kind::Composition,
+        _ => return None,
+    };
+    match format {
+        "svg" => Some((kind, Format::Svg)),
+        "png" => Some((kind, Format::Png)),
+        _ => None,
+    }
+}
+
+fn draw(report: &Report, kind: Kind, format: Format, width: u32, theme: Theme) -> Result<Vec<u8>, ChartError> {
+    let figures = &report.figures;
+    let timeline = || figures.timeline.as_ref().ok_or(ChartError::Empty);
+    let peaks = || figures.peaks.as_ref().ok_or(ChartError::Empty);
+    match (kind, format) {
+        (Kind::Timeline, Format::Svg) => svg::timeline(timeline()?, width, theme).map(String::into_bytes),
+        (Kind::Timeline, Format::Png) => png::timeline(timeline()?, width, theme, DENSITY),
+        (Kind::Imbalance, Format::Svg) => svg::peaks(peaks()?, width, theme).map(String::into_bytes),
+        (Kind::Imbalance, Format::Png) => png::peaks(peaks()?, width, theme, DENSITY),
+        (Kind::Composition, Format::Svg) => {
+            svg::composition(&figures.composition, width, theme).map(String::into_bytes)
+        }
+        (Kind::Composition, Format::Png) => png::composition(&figures.composition, width, theme, DENSITY),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charts_are_asked_for_by_name_and_format() {
+        assert_eq!(parse_name("imbalance.png"), Some((Kind::Imbalance, Format::Png)));
+        for wrong in ["timeline", "timeline.gif", "heat.svg", ".svg", "timeline.svg.png"] {
+            assert_eq!(parse_name(wrong), None, "{wrong}");
+        }
+    }
+}

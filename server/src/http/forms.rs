@@ -1,0 +1,121 @@
+//! Forms that work without JavaScript: each ends in a redirect to the page that shows the result, or in a page that
+//! says what went wrong.
+
+use super::{AppState, api::ApiPath, upload_body::UploadBody};
+use crate::{
+    errors::{Problem, Result},
+    http::api::{expiry, run_url},
+    intake,
+    store::MintedShare,
+};
+use axum::{
+    Form,
+    extract::{State, rejection::FormRejection},
+    http::{HeaderValue, header},
+    response::{IntoResponse, Redirect, Response},
+};
+use serde::Deserialize;
+use std::future::Future;
+
+/// Carries a new link to the next page, the only one that can show it.
+pub const NEW_SHARE_COOKIE: &str = "rankscope_new_share";
+/// Seconds for which that cookie is kept.
+const NEW_SHARE_SECONDS: u32 = 300;
+
+/// The share form.
+#[derive(Debug, Deserialize)]
+pub struct ShareForm {
+    /// Seconds; empty or `never` for no end.
+    #[serde(default)]
+    expires_in: String,
+}
+
+/// Upload of the home page.
+pub async fn create_run(State(state): State<AppState>, body: Result<UploadBody, Problem>) -> Response {
+    or_page(async {
+        let upload = intake::receive(body?.0, &state.service.store, &state.service.limits).await?;
+        let taken = state.service.create_run(upload).await?;
+        Ok(Redirect::to(&run_url(&taken.report.run.id)).into_response())
+    })
+    .await
+}
+
+/// More evidence, from the report's page.
+pub async fn add_files(
+    State(state): State<AppState>,
+    path: Result<ApiPath<String>, Problem>,
+    body: Result<UploadBody, Problem>,
+) -> Response {
+    or_page(async {
+        let ApiPath(id) = path?;
+        state.service.store.run(&id).await?;
+        let upload = intake::receive(body?.0, &state.service.store, &state.service.limits).await?;
+        state.service.add_files(&id, upload).await?;
+        Ok(Redirect::to(&run_url(&id)).into_response())
+    })
+    .await
+}
+
+/// A new link.
+pub async fn create_share(
+    State(state): State<AppState>,
+    path: Result<ApiPath<String>, Problem>,
+    form: Result<Form<ShareForm>, FormRejection>,
+) -> Response {
+    or_page(async {
+        let ApiPath(id) = path?;
+        let Form(form) = form.map_err(|error| Problem::invalid("The form is not complete.").because(error))?;
+        let seconds = match form.expires_in.trim() {
+            "" | "never" => None,
+            seconds => Some(seconds.parse().map_err(|_| Problem::invalid("expires_in is a number of seconds, or never."))?),
+        };
+        let MintedShare { info, token } = state.service.store.create_share(&id, None, expiry(seconds)?).await?;
+        let secure = if state.front.is_https() { "; Secure" } else { "" };
+        let cookie = format!(
+            "{NEW_SHARE_COOKIE}={}.{token}; HttpOnly; SameSite=Strict; Path=/runs/{id}; Max-Age={NEW_SHARE_SECONDS}{secure}",
+            info.id
+        );
+        let cookie = HeaderValue::from_str(&cookie).map_err(Problem::internal)?;
+        Ok(([(header::SET_COOKIE, cookie)], Redirect::to(&format!("{}#share", run_url(&id)))).into_response())
+    })
+    .await
+}
+
+/// The end of a link.
+pub async fn revoke_share(State(state): State<AppState>, path: Result<ApiPath<(String, String)>, Problem>) -> Response {
+    or_page(async {
+        let ApiPath((id, share)) = path?;
+        state.service.store.revoke_share(&share, Some(&id)).await?;
+        Ok(Redirect::to(&format!("{}#share", run_url(&id))).into_response())
+    })
+    .await
+}
+
+async fn or_page(answer: impl Future<Output = Result<Response>>) -> Response {
+    answer.await.unwrap_or_else(Problem::into_page)
+}
+
+/// Id and token of the link that this visitor has just made, from the cookies of the request.
+pub fn new_share(cookies: &str) -> Option<(String, String)> {
+    let value =
+        cookies.split(';').find_map(|cookie| cookie.trim().strip_prefix(NEW_SHARE_COOKIE)?.strip_prefix('='))?;
+    let (id, token) = value.split_once('.')?;
+    let is_plain = |text: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    (is_plain(id) && is_plain(token)).then(|| (id.to_owned(), token.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_new_link_is_read_from_its_cookie_only() {
+        let found = new_share("a=b; rankscope_new_share=0198-x.Tok_en-1; c=d");
+        assert_eq!(found, Some(("0198-x".to_owned(), "Tok_en-1".to_owned())));
+        for cookies in ["", "rankscope_new_share=", "rankscope_new_share=a.", "rankscope_new_share=a.<b>", "x=a.b"] {
+            assert_eq!(new_share(cookies), None, "{cookies}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! For those who operate the server: health, readiness, counters, and what the problem types mean.
+
+use super::{AppState, page};
+use crate::errors::{Problem, ProblemKind, Result};
+use axum::{
+    extract::{Path, State},
+    http::header,
+    response::{IntoResponse, Response},
+};
+
+/// The process answers.
+pub async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Database and object store answer.
+pub async fn readyz(State(state): State<AppState>) -> Result<&'static str> {
+    state
+        .service
+        .store
+        .check()
+        .await
+        .map_err(|error| Problem::new(ProblemKind::Unavailable, "The store does not answer.").because(error))?;
+    Ok("ready\n")
+}
+
+/// Counters as Prometheus text.
+pub async fn metrics(State(state): State<AppState>) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], state.service.metrics.render())
+        .into_response()
+}
+
+/// `type` of a problem leads here.
+pub async fn problem(Path(slug): Path<String>) -> Response {
+    match ProblemKind::ALL.iter().find(|kind| kind.slug() == slug) {
+        Some(kind) => {
+            let detail = format!("Answers with status {}. Their “detail” says what happened.", kind.status());
+            page::message(kind.title(), &detail).into_response()
+        }
+        None => Problem::not_found().into_page(),
+    }
+}

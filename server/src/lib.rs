@@ -1,0 +1,31 @@
+//! The `rankscope` binary: `serve` and `diagnose`.
+//!
+//! Where to look first: [`commands`] for what the two commands do, [`engine`] for the way from bytes to a report,
+//! [`http`] for addresses, [`store`] for what outlives a request. The diagnosis itself is the crate
+//! `rankscope-diagnosis`, the pages are the crate `rankscope-app`.
+#![deny(clippy::unwrap_used, clippy::expect_used)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
+
+pub mod backend;
+pub mod cli;
+pub mod commands;
+pub mod engine;
+pub mod errors;
+pub mod http;
+pub mod intake;
+pub mod limits;
+pub mod listener;
+pub mod metrics;
+pub mod render;
+pub mod series;
+pub mod service;
+pub mod store;
+
+/// Lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}"); // writing into a String cannot fail
+        text
+    })
+}

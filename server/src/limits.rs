@@ -1,0 +1,79 @@
+//! How much the server takes. Every limit is stated here, once, and named in the refusal that it causes.
+
+use rankscope_model::{Bytes, GIB, MIB};
+use std::time::Duration;
+
+/// Limits of one server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest accepted file. A larger one is refused by name; the others of its request are kept.
+    pub max_file_bytes: u64,
+    /// Largest accepted request.
+    pub max_request_bytes: u64,
+    /// Files in one request.
+    pub max_files: usize,
+    /// Longest pasted text.
+    pub max_text_bytes: usize,
+    /// Longest title, in characters; the rest is cut off.
+    pub max_title_chars: usize,
+    /// Longest display name of a file, in characters; the rest is cut off.
+    pub max_name_chars: usize,
+    /// An upload from which nothing arrives for so long is given up.
+    pub upload_idle: Duration,
+    /// Every other request must be answered within this.
+    pub answer_within: Duration,
+    /// Files that are read at the same time; each may take a core and some hundred MiB.
+    pub parallel_readers: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_file_bytes: 2 * GIB,
+            max_request_bytes: 8 * GIB,
+            max_files: 256,
+            max_text_bytes: 2 << 20,
+            max_title_chars: 200,
+            max_name_chars: 255,
+            upload_idle: Duration::from_mins(1),
+            answer_within: Duration::from_mins(1),
+            parallel_readers: 2,
+        }
+    }
+}
+
+/// Reads `2GiB`, `500 MiB`, `1048576`. Units are binary.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text.find(|sign: char| !sign.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => MIB,
+        "g" | "gib" => GIB,
+        _ => return Err(format!("{text:?} is not a size such as 500MiB or 2GiB")),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| format!("{text:?} is not a size such as 500MiB or 2GiB"))
+}
+
+/// A size in a sentence.
+pub fn size(bytes: u64) -> String {
+    Bytes(bytes).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_in_binary_units() {
+        assert_eq!(parse_bytes("2GiB"), Ok(2 * GIB));
+        assert_eq!(parse_bytes("500 mib"), Ok(500 * MIB));
+        assert_eq!(parse_bytes("17"), Ok(17));
+        for wrong in ["", "0", "-1", "GiB", "1.5GiB", "99999999999999GiB", "1TB"] {
+            assert!(parse_bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! A report as Markdown, for an issue or a chat. Strangers' text is escaped: it stays text.
+
+use super::words::{mark, percent, places, plain, remedy_parts, speaks_of};
+use rankscope_model::{Bytes, Report};
+use std::fmt::Write;
+
+/// The report as `CommonMark` with tables.
+pub fn markdown(report: &Report) -> String {
+    let mut out = String::new();
+    let diagnosis = &report.diagnosis;
+    // Writing into a String cannot fail.
+    let _ = writeln!(out, "# {}\n", text(&report.run.title));
+    let _ = writeln!(out, "**{}.** {}\n", diagnosis.verdict.title(), text(&diagnosis.summary));
+    figures(&mut out, report);
+    causes(&mut out, report);
+
+    let _ = writeln!(out, "## Checklist\n\n| stage | item | status |\n|---|---|---|");
+    for entry in &diagnosis.checklist {
+        let (stage, title) = (entry.item.stage().title(), entry.item.title());
+        let _ = writeln!(out, "| {stage} | {title} | {} {} |", mark(entry.status), entry.status);
+    }
+    if let Some((item, collect)) = &report.next {
+        let _ = writeln!(out, "\n## Next\n\n{} ({})\n", text(&collect.what), item.short_title());
+        fenced(&mut out, "sh", collect.command.lines());
+    }
+
+    let _ = writeln!(out, "\n## Files\n\n| file | taken for | speaks of | size |\n|---|---|---|---|");
+    for artifact in &diagnosis.artifacts {
+        let (kind, bytes) = (artifact.kind.title(), Bytes(artifact.bytes));
+        let subjects = speaks_of(artifact).unwrap_or_default();
+        let _ = writeln!(out, "| {} | {kind} | {subjects} | {bytes} |", text(&artifact.name));
+    }
+    let warned = || {
+        diagnosis.artifacts.iter().flat_map(|artifact| artifact.warnings.iter().map(move |warning| (artifact, warning)))
+    };
+    if warned().next().is_some() {
+        out.push('\n');
+    }
+    for (artifact, warning) in warned() {
+        let _ = writeln!(out, "- {}: {}", text(&artifact.name), text(warning));
+    }
+    let _ = writeln!(out, "\nDiagnosis {} of this run, by Rankscope {}.", report.version, env!("CARGO_PKG_VERSION"));
+    out
+}
+
+fn figures(out: &mut String, report: &Report) {
+    let Some(imbalance) = &report.diagnosis.imbalance else { return };
+    let _ = writeln!(out, "| {} | |\n|---|---|", imbalance.quantity.title());
+    let heaviest: Vec<String> = imbalance.heaviest.iter().map(ToString::to_string).collect();
+    if !heaviest.is_empty() {
+        let _ = writeln!(out, "| stands out | {} |", heaviest.join(", "));
+    }
+    let _ = writeln!(out, "| highest | {} |", imbalance.max_bytes);
+    let _ = writeln!(out, "| median | {} |", imbalance.median_bytes);
+    let _ = writeln!(out, "| above the mean | {} |", percent(imbalance.ratio));
+    if let Some(capacity) = imbalance.capacity_bytes {
+        let _ = writeln!(out, "| capacity | {capacity} |");
+    }
+    if let Some(opens) = &imbalance.opens_at {
+        let _ = writeln!(out, "| the gap opens | {} |", text(&opens.text));
+    }
+    out.push('\n');
+}
+
+fn causes(out: &mut String, report: &Report) {
+    if report.diagnosis.causes.is_empty() {
+        return;
+    }
+    out.push_str("## Causes\n\n");
+    for (index, cause) in report.diagnosis.causes.iter().enumerate() {
+        let (title, label, confidence) = (cause.label.title(), cause.label, percent(cause.confidence));
+        let _ = writeln!(out, "### {}. {title}\n\n`{label}`, confidence {confidence}\n", index + 1);
+        for (side, word, reasons) in [("why", "For", &cause.why), ("against", "Against", &cause.against)] {
+            for (number, reason) in reasons.iter().enumerate() {
+                let place = places(&cause.evidence, side, number).map(|place| format!(" ({})", text(&place)));
+                let _ = writeln!(out, "- {word}: {}{}", text(reason), place.unwrap_or_default());
+            }
+        }
+        let (words, code) = remedy_parts(&cause.remedy);
+        let _ = writeln!(out, "\n{}\n", text(words));
+        fenced(out, "diff", code);
+        out.push('\n');
+    }
+}
+
+fn fenced<'a>(out: &mut String, language: &str, lines: impl Iterator<Item = &'a str>) {
+    let lines: Vec<&str> = lines.collect();
+    if lines.is_empty() {
+        return;
+    }
+    // A fence must be longer than any inside it.
+    let longest = lines.iter().map(|line| line.chars().take_while(|sign| *sign == '`').count()).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    let _ = writeln!(out, "{fence}{language}\n{}\n{fence}", lines.join("\n"));
+}
+
+/// One line in which nothing is markup.
+fn text(raw: &str) -> String {
+    let mut safe = String::with_capacity(raw.len());
+    for sign in plain(raw).chars() {
+        match sign {
+            '<' => safe.push_str("&lt;"),
+            '&' => safe.push_str("&amp;"),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' | '~' => {
+                safe.push('\\');
+                safe.push(sign);
+            }
+            sign => safe.push(sign),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_text_stays_text() {
+        assert_eq!(text("<b>|a|\n`x` [l](u)"), "&lt;b>\\|a\\| \\`x\\` \\[l\\](u)");
+        let mut out = String::new();
+        fenced(&mut out, "sh", ["```", "x"].into_iter());
+        assert_eq!(out, "````sh\n```\nx\n````\n");
+    }
+}

@@ -1,0 +1,214 @@
+//! Everything that outlives a request: rows in `SQLite`, bytes in the object store.
+//!
+//! Order of writes: objects first (each flushed to disk), then the row in one transaction, then the answer. A crash in
+//! between leaves objects that no row knows, which the next start removes; nothing acknowledged is lost. Knows no HTTP.
+
+mod objects;
+mod runs;
+mod shares;
+
+pub use objects::Objects;
+pub use runs::{ArtifactFile, NewArtifact, RunRow};
+pub use shares::{MintedShare, SharedReport};
+
+use rankscope_model::UnixMicros;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
+use std::{
+    collections::HashMap,
+    fs::{self, File, TryLockError},
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+use tempfile::NamedTempFile;
+
+/// Why the store could not answer. For logs; visitors get `errors::Problem`.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// No such row or object.
+    #[error("not found")]
+    Missing,
+    /// The share was revoked or has expired.
+    #[error("the share has ended")]
+    Gone,
+    /// The database.
+    #[error("database: {0}")]
+    Sql(sqlx::Error),
+    /// A migration does not fit the database, for instance one written by a newer version.
+    #[error("database migration: {0}")]
+    Migrate(#[from] sqlx::migrate::MigrateError),
+    /// The object store.
+    #[error("object store: {0}")]
+    Objects(object_store::Error),
+    /// The file system.
+    #[error("file system: {0}")]
+    Io(#[from] io::Error),
+    /// Something stored does not read as what it should be.
+    #[error("stored JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A stored value is out of range.
+    #[error("stored value out of range: {0}")]
+    Range(&'static str),
+    /// Another process serves this folder.
+    #[error("the data folder {} is in use by another rankscope; stop it or choose another with --data", .0.display())]
+    InUse(PathBuf),
+    /// A background task was cancelled or panicked.
+    #[error("background task: {0}")]
+    Task(String),
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        if matches!(error, sqlx::Error::RowNotFound) { Self::Missing } else { Self::Sql(error) }
+    }
+}
+
+impl From<object_store::Error> for StoreError {
+    fn from(error: object_store::Error) -> Self {
+        if matches!(error, object_store::Error::NotFound { .. }) { Self::Missing } else { Self::Objects(error) }
+    }
+}
+
+impl StoreError {
+    #[allow(clippy::needless_pass_by_value)] // for map_err
+    pub(crate) fn task(error: tokio::task::JoinError) -> Self {
+        Self::Task(error.to_string())
+    }
+}
+
+/// One data folder, held by this process alone.
+#[derive(Debug)]
+pub struct Store {
+    pool: SqlitePool,
+    objects: Objects,
+    incoming: PathBuf,
+    /// Changes to one run happen one after the other, so that each new version sees all evidence before it.
+    run_locks: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
+    /// Held while the store is open.
+    _lock: File,
+}
+
+impl Store {
+    /// Opens (and creates) a data folder, brings its database up to date, and removes what a crash has left behind.
+    pub async fn open(data: &Path) -> Result<Self, StoreError> {
+        fs::create_dir_all(data)?;
+        let lock = File::options().create(true).truncate(false).write(true).open(data.join("lock"))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(StoreError::InUse(data.to_path_buf())),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+
+        let incoming = data.join("incoming");
+        fs::create_dir_all(&incoming)?;
+        for left_over in fs::read_dir(&incoming)? {
+            fs::remove_file(left_over?.path())?;
+        }
+
+        let options = SqliteConnectOptions::new()
+            .filename(data.join("rankscope.sqlite"))
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            // Full: a transaction is on disk when it is acknowledged, also if the power fails.
+            .synchronous(SqliteSynchronous::Full)
+            .foreign_keys(true)
+            .busy_timeout(Duration::from_secs(10));
+        let pool = SqlitePoolOptions::new().max_connections(8).connect_with(options).await?;
+        sqlx::migrate!().run(&pool).await?;
+
+        let store = Self {
+            pool,
+            objects: Objects::open(&data.join("objects"))?,
+            incoming,
+            run_locks: Mutex::default(),
+            _lock: lock,
+        };
+        let removed = store.objects.sweep(&store.run_ids().await?).await?;
+        if removed > 0 {
+            tracing::info!(removed, "removed uploads that were never acknowledged");
+        }
+        Ok(store)
+    }
+
+    /// A file for an upload in flight, removed when dropped, on the same disk as the objects.
+    pub fn staging_file(&self) -> Result<NamedTempFile, StoreError> {
+        Ok(tempfile::Builder::new().prefix("upload-").tempfile_in(&self.incoming)?)
+    }
+
+    /// Whether database and object store answer.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        sqlx::query("SELECT 1").execute(&self.pool).await?;
+        self.objects.check().await
+    }
+
+    /// Closes the database; open requests must have ended.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    /// The right to change one run.
+    pub(crate) async fn lock_run(&self, run: &str) -> tokio::sync::OwnedMutexGuard<()> {
+        let lock = {
+            let mut locks = self.run_locks.lock().unwrap_or_else(PoisonError::into_inner);
+            locks.retain(|_, lock| lock.strong_count() > 0);
+            let known = locks.get(run).and_then(Weak::upgrade);
+            known.unwrap_or_else(|| {
+                let lock = Arc::default();
+                locks.insert(run.to_owned(), Arc::downgrade(&lock));
+                lock
+            })
+        };
+        lock.lock_owned().await
+    }
+}
+
+/// A new id: sorts by age, tells nothing else.
+pub fn new_id() -> String {
+    uuid::Uuid::now_v7().to_string()
+}
+
+/// Now.
+pub fn now() -> UnixMicros {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UnixMicros(i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX))
+}
+
+fn to_u64(value: i64, what: &'static str) -> Result<u64, StoreError> {
+    u64::try_from(value).map_err(|_| StoreError::Range(what))
+}
+
+fn to_u32(value: i64, what: &'static str) -> Result<u32, StoreError> {
+    u32::try_from(value).map_err(|_| StoreError::Range(what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_folder_is_served_once_and_left_overs_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).await.unwrap();
+        assert!(matches!(Store::open(folder.path()).await, Err(StoreError::InUse(_))));
+        store.check().await.unwrap();
+        store.close().await;
+        drop(store);
+
+        let left_over = folder.path().join("incoming/upload-x");
+        fs::write(&left_over, b"half a file").unwrap();
+        Store::open(folder.path()).await.unwrap();
+        assert!(!left_over.exists());
+    }
+
+    #[tokio::test]
+    async fn changes_to_one_run_wait_for_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).await.unwrap();
+        let held = store.lock_run("a").await;
+        let _other = store.lock_run("b").await;
+        assert!(tokio::time::timeout(Duration::from_millis(20), store.lock_run("a")).await.is_err());
+        drop(held);
+        store.lock_run("a").await;
+    }
+}

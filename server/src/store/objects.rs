@@ -1,0 +1,189 @@
+//! Where bytes lie: artifacts as uploaded, evidence and reports as JSON.gz.
+//!
+//! Keys are made of ids only; no word from a visitor ever becomes part of one. A successful write is on disk before
+//! the call returns. This module knows no SQL and no HTTP.
+
+use super::StoreError;
+use bytes::Bytes;
+use flate2::{Compression, read::GzDecoder, write::GzEncoder};
+use futures_util::{StreamExt, TryStreamExt, stream::BoxStream};
+use object_store::{ObjectStore, ObjectStoreExt, PutPayload, local::LocalFileSystem, path::Path as Key};
+use serde::{Serialize, de::DeserializeOwned};
+use std::{
+    collections::HashSet,
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use tempfile::TempPath;
+
+/// All objects of one data folder.
+#[derive(Debug, Clone)]
+pub struct Objects {
+    store: Arc<LocalFileSystem>,
+    root: PathBuf,
+}
+
+/// Key of an artifact as uploaded.
+pub fn artifact_key(run: &str, artifact: &str) -> Key {
+    Key::from_iter(["runs", run, "artifacts", artifact])
+}
+
+/// Key of what was understood of an artifact.
+pub fn evidence_key(run: &str, artifact: &str) -> Key {
+    Key::from_iter(["runs", run, "evidence", &format!("{artifact}.json.gz")])
+}
+
+/// Key of a version of a run's report.
+pub fn report_key(run: &str, version: u32) -> Key {
+    Key::from_iter(["runs", run, "reports", &format!("{version}.json.gz")])
+}
+
+/// Key of the full columns behind a version's charts.
+pub fn series_key(run: &str, version: u32) -> Key {
+    Key::from_iter(["runs", run, "series", &format!("{version}.json.gz")])
+}
+
+impl Objects {
+    /// Opens (and creates) the folder.
+    pub fn open(root: &Path) -> Result<Self, StoreError> {
+        fs::create_dir_all(root)?;
+        let root = root.canonicalize()?;
+        let store = LocalFileSystem::new_with_prefix(&root)?.with_fsync(true).with_automatic_cleanup(true);
+        Ok(Self { store: Arc::new(store), root })
+    }
+
+    /// Makes a staged file an object. The file is flushed and moved, not copied: staging lies on the same disk.
+    pub async fn adopt(&self, key: &Key, staged: TempPath) -> Result<(), StoreError> {
+        let target = self.store.path_to_filesystem(key)?;
+        let root = self.root.clone();
+        blocking(move || {
+            let parent = target.parent().ok_or_else(|| io::Error::other("an object key has a parent"))?.to_path_buf();
+            let new_folders: Vec<PathBuf> =
+                parent.ancestors().take_while(|folder| *folder != root && !folder.exists()).map(Into::into).collect();
+            fs::create_dir_all(&parent)?;
+            File::open(&staged)?.sync_all()?;
+            staged.persist(&target).map_err(|error| error.error)?;
+            sync_folder(&parent)?;
+            for folder in new_folders.iter().filter_map(|folder| folder.parent()) {
+                sync_folder(folder)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Writes a value as JSON.gz.
+    pub async fn put_json<T: Serialize + Send + Sync + 'static>(
+        &self,
+        key: &Key,
+        value: Arc<T>,
+    ) -> Result<(), StoreError> {
+        let bytes = tokio::task::spawn_blocking(move || -> Result<Vec<u8>, StoreError> {
+            let mut gz = GzEncoder::new(Vec::new(), Compression::fast());
+            serde_json::to_writer(io::BufWriter::with_capacity(64 << 10, &mut gz), &*value)?;
+            Ok(gz.finish()?)
+        })
+        .await
+        .map_err(StoreError::task)??;
+        self.store.put(key, PutPayload::from(bytes)).await?;
+        Ok(())
+    }
+
+    /// Reads what [`Self::put_json`] wrote.
+    pub async fn get_json<T: DeserializeOwned + Send + 'static>(&self, key: &Key) -> Result<T, StoreError> {
+        let bytes = self.store.get(key).await?.bytes().await?;
+        tokio::task::spawn_blocking(move || {
+            let reader = io::BufReader::with_capacity(64 << 10, GzDecoder::new(&bytes[..]));
+            Ok(serde_json::from_reader(reader)?)
+        })
+        .await
+        .map_err(StoreError::task)?
+    }
+
+    /// Size and bytes of an object.
+    pub async fn stream(&self, key: &Key) -> Result<(u64, BoxStream<'static, io::Result<Bytes>>), StoreError> {
+        let found = self.store.get(key).await?;
+        let size = found.meta.size;
+        Ok((size, found.into_stream().map_err(io::Error::from).boxed()))
+    }
+
+    /// Removes every object of a run. Objects that are already gone are no error.
+    pub async fn delete_run(&self, run: &str) -> Result<(), StoreError> {
+        let folder = self.store.path_to_filesystem(&Key::from_iter(["runs", run]))?;
+        blocking(move || match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        })
+        .await
+    }
+
+    /// Removes the objects of runs that no row knows: left by a crash before the row was written, or after a deletion.
+    /// Gives how many runs were removed. Must only run while nothing is being uploaded.
+    pub async fn sweep(&self, known_runs: &HashSet<String>) -> Result<u32, StoreError> {
+        let listed = self.store.list_with_delimiter(Some(&Key::from("runs"))).await?;
+        let mut removed = 0;
+        for prefix in listed.common_prefixes {
+            if let Some(run) = prefix.parts().next_back()
+                && !known_runs.contains(run.as_ref())
+            {
+                self.delete_run(run.as_ref()).await?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Whether the folder answers and takes writes.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        let root = self.root.clone();
+        blocking(move || tempfile::tempfile_in(root)?.write_all(b"rankscope")).await
+    }
+}
+
+async fn blocking(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> Result<(), StoreError> {
+    Ok(tokio::task::spawn_blocking(work).await.map_err(StoreError::task)??)
+}
+
+/// A rename is only safe on disk once its folder is.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn files_are_moved_and_values_survive_the_way_through_gzip() {
+        let folder = tempfile::tempdir().unwrap();
+        let objects = Objects::open(&folder.path().join("objects")).unwrap();
+
+        let mut staged = tempfile::NamedTempFile::new_in(folder.path()).unwrap();
+        staged.write_all(b"as it was").unwrap();
+        let staged_path = staged.path().to_path_buf();
+        objects.adopt(&artifact_key("r", "a"), staged.into_temp_path()).await.unwrap();
+        assert!(!staged_path.exists());
+        let (size, stream) = objects.stream(&artifact_key("r", "a")).await.unwrap();
+        let bytes: Vec<Bytes> = stream.try_collect().await.unwrap();
+        assert_eq!((size, bytes.concat()), (9, b"as it was".to_vec()));
+
+        objects.put_json(&report_key("r", 1), Arc::new(vec![1, 2, 3])).await.unwrap();
+        assert_eq!(objects.get_json::<Vec<u8>>(&report_key("r", 1)).await.unwrap(), [1, 2, 3]);
+        assert!(matches!(objects.get_json::<Vec<u8>>(&report_key("r", 2)).await, Err(StoreError::Missing)));
+        objects.check().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_sweep_removes_only_runs_without_a_row() {
+        let folder = tempfile::tempdir().unwrap();
+        let objects = Objects::open(folder.path()).unwrap();
+        for run in ["known", "orphan"] {
+            objects.put_json(&report_key(run, 1), Arc::new(1)).await.unwrap();
+        }
+        assert_eq!(objects.sweep(&HashSet::from(["known".to_owned()])).await.unwrap(), 1);
+        assert!(objects.get_json::<u8>(&report_key("known", 1)).await.is_ok());
+        assert!(objects.get_json::<u8>(&report_key("orphan", 1)).await.is_err());
+    }
+}

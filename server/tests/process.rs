@@ -1,0 +1,188 @@
+//! The binary itself: what it prints, how it ends, and that nothing acknowledged is lost when it is killed.
+
+#![allow(clippy::unwrap_used)] // a helper that fails should stop the test
+
+mod common;
+
+use common::{data, data_path, multipart, multipart_type};
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+};
+
+struct Serving {
+    child: Child,
+    address: String,
+}
+
+impl Serving {
+    fn start(data: &Path) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_rankscope"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .arg(data)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        let rest = line.strip_prefix("Rankscope serves http://").unwrap_or_else(|| panic!("{line:?}"));
+        let (address, folder) = rest.trim_end().split_once(" (data in ").unwrap();
+        assert_eq!(folder, format!("{})", data.display()));
+        Self { child, address: address.to_owned() }
+    }
+
+    /// Status and body.
+    fn send(&self, method: &str, path: &str, kind: &str, body: &[u8]) -> (u16, Vec<u8>) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
+            self.address,
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(body).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+        let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), answer[end + 4..].to_vec())
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn acknowledged_uploads_survive_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let serving = Serving::start(folder.path());
+    let smi = data("nvidia-smi.txt");
+    let body = multipart(&[("files", Some("nvidia-smi.txt"), &smi)]);
+    let (status, answer) = serving.send("POST", "/api/v1/runs", &multipart_type(), &body);
+    assert_eq!(status, 201, "{}", String::from_utf8_lossy(&answer));
+    let made: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+    drop(serving); // SIGKILL
+
+    let serving = Serving::start(folder.path());
+    let path = format!("/api/v1/runs/{}", made["id"].as_str().unwrap());
+    let (status, answer) = serving.send("GET", &path, "", b"");
+    assert_eq!(status, 200);
+    let run: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!(run["diagnosis"]["verdict"], made["verdict"]);
+    assert_eq!(serving.send("GET", &format!("{path}/artifacts/0"), "", b""), (200, smi));
+}
+
+#[test]
+#[cfg(unix)]
+fn it_ends_in_order_when_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut serving = Serving::start(folder.path());
+    let mut second = Command::new(env!("CARGO_BIN_EXE_rankscope"));
+    second.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(folder.path());
+    let refused = second.output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("in use by another rankscope"));
+
+    let asked = Command::new("kill").args(["-TERM", &serving.child.id().to_string()]).status().unwrap();
+    assert!(asked.success());
+    assert!(serving.child.wait().unwrap().success());
+}
+
+#[test]
+fn it_does_not_open_itself_to_the_network_by_accident() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rankscope"));
+    let refused = command.args(["serve", "--listen", "0.0.0.0:0", "--data"]).arg(folder.path()).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--open-to-network"));
+}
+
+fn diagnose(arguments: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_rankscope"))
+        .arg("diagnose")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn diagnose_writes_every_format() {
+    let (smi, script) = (data_path("nvidia-smi.txt"), data_path("train.py"));
+    let files = [smi.to_str().unwrap(), script.to_str().unwrap()];
+    let done = diagnose(&[&files[..], &["--format", "json"]].concat(), b"");
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(json["format"], "rankscope.diagnosis/1");
+    let first = json["causes"][0]["label"].as_str().unwrap();
+    assert!(["ctx_no_set_device", "ckpt_no_map_location"].contains(&first), "{first}");
+    assert_eq!(json["artifacts"][0]["name"], "nvidia-smi.txt");
+
+    let done = diagnose(&files, b"");
+    let shown = text(&done.stdout);
+    for word in
+        ["Imbalance\n", "GPU 0", "stands out", "\nCauses\n", first, "\nChecklist\n", "\nFiles\n", "nvidia-smi.txt"]
+    {
+        assert!(shown.contains(word), "{word:?} is not in\n{shown}");
+    }
+    assert!(!shown.contains('\u{1b}'), "colours without a terminal");
+
+    let done = diagnose(&[&files[..], &["--format", "html"]].concat(), b"");
+    assert!(text(&done.stdout).starts_with("<!DOCTYPE html>"));
+    let done = diagnose(&[&files[..], &["--format", "markdown"]].concat(), b"");
+    assert!(text(&done.stdout).starts_with("# nvidia-smi.txt and 1 more file"));
+}
+
+#[test]
+fn diagnose_takes_folders_and_standard_input() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("b.txt"), data("nvidia-smi.txt")).unwrap();
+    std::fs::write(folder.path().join("a.log"), data("train.log")).unwrap();
+    std::fs::write(folder.path().join(".hidden"), "no").unwrap();
+    let done = diagnose(&["--format", "json", folder.path().to_str().unwrap(), "-"], &data("nvidia-smi.txt"));
+    let json: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    let names: Vec<_> =
+        json["artifacts"].as_array().unwrap().iter().map(|found| found["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["a.log", "b.txt", "standard input"]);
+}
+
+#[test]
+fn the_exit_status_tells_what_happened() {
+    let smi = data_path("nvidia-smi.txt");
+    let smi = smi.to_str().unwrap();
+    assert_eq!(diagnose(&["--fail-on", "imbalance", smi], b"").status.code(), Some(1));
+    let folder = tempfile::tempdir().unwrap();
+    let (missing, empty) = (folder.path().join("missing.log"), folder.path().join("empty"));
+    std::fs::create_dir(&empty).unwrap();
+    let wrong = diagnose(&[smi, missing.to_str().unwrap(), empty.to_str().unwrap()], b"");
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(wrong.stdout.is_empty());
+    let words = text(&wrong.stderr);
+    assert!(words.contains("missing.log") && words.contains("no files in this folder"), "{words}");
+
+    let nothing = diagnose(&["-"], b"\x00\x01\x02 no memory here");
+    assert_eq!(nothing.status.code(), Some(2));
+    assert!(text(&nothing.stderr).contains("standard input"), "{}", text(&nothing.stderr));
+    // One bad file beside a good one is named, and no reason to give up.
+    let junk = folder.path().join("junk.bin");
+    std::fs::write(&junk, [0, 159, 146, 150]).unwrap();
+    let both = diagnose(&[smi, junk.to_str().unwrap()], b"");
+    assert_eq!(both.status.code(), Some(0));
+    assert!(text(&both.stdout).contains("junk.bin"));
+    assert_eq!(diagnose(&[], b"").status.code(), Some(2));
+}
