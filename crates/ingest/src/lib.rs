@@ -15,6 +15,7 @@ mod rank_name;
 pub mod sniff;
 pub mod step_log;
 mod text;
+pub mod torch_snapshot;
 mod upload;
 
 pub use context::{Limits, ReadContext, ReadError};

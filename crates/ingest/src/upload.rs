@@ -5,7 +5,7 @@
 use crate::container::{self, Budget, Member, display_name};
 use crate::context::{Limits, ReadContext};
 use crate::sniff::{self, Content, TextEncoding};
-use crate::text;
+use crate::{text, torch_snapshot};
 use rankscope_model::{ArtifactId, ArtifactInfo, ArtifactKind, Evidence};
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::ops::ControlFlow;
@@ -229,7 +229,7 @@ fn read_file(content: Content, input: &mut dyn BufRead, ctx: &ReadContext<'_>) -
     match content {
         Content::Text(encoding) => text::read_with(input, encoding, ctx, text::Readers::ALL)
             .unwrap_or_else(|e| unreadable(ctx.name, 0, e.to_string())),
-        Content::Pickle => unreadable(ctx.name, 0, "a pickle that is not a memory snapshot".to_owned()),
+        Content::Pickle => torch_snapshot::read(input, ctx).unwrap_or_else(|e| unreadable(ctx.name, 0, e.to_string())),
         Content::Known(words) => unreadable(ctx.name, 0, format!("looks like {words}")),
         _ => unreadable(ctx.name, 0, "binary data of a kind that is not known here".to_owned()),
     }
