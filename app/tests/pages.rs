@@ -151,12 +151,12 @@ async fn the_checklist_says_a_word_for_every_status_and_how_to_decide_what_is_op
 }
 
 #[tokio::test]
-async fn charts_are_drawn_for_a_wide_page_and_for_a_phone() {
+async fn charts_are_drawn_for_every_width_that_they_are_shown_at() {
     let html = page(STEPS).await;
     let svgs: Vec<&str> = tags(&html).into_iter().filter(|tag| tag.contains("data-plot-left")).collect();
-    assert_eq!(svgs.len(), 4, "timeline and peaks, two widths each");
+    assert_eq!(svgs.len(), 8, "timeline and peaks, four widths each");
     for kind in ["chart-timeline", "chart-peaks"] {
-        for width in [760, 344] {
+        for width in [256, 320, 480, 720] {
             let found = svgs.iter().any(|svg| svg.contains(kind) && svg.contains(&format!("viewBox=\"0 0 {width} ")));
             assert!(found, "{kind} {width}");
         }
@@ -307,7 +307,8 @@ fn assert_harmless(html: &str, place: &str) {
     if let Some(at) = html.find("<script>") {
         panic!("{place}: {}", html.get(at.saturating_sub(200)..).unwrap_or_default());
     }
-    let foreign: Vec<&&str> = tags.iter().filter(|tag| tag.starts_with("<script>") || tag.starts_with("<img")).collect();
+    let foreign: Vec<&&str> =
+        tags.iter().filter(|tag| tag.starts_with("<script>") || tag.starts_with("<img")).collect();
     assert!(foreign.is_empty(), "{place}: {foreign:?}");
     for tag in &tags {
         // Attribute names outside quoted values.

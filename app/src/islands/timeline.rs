@@ -243,7 +243,7 @@ mod browser {
             self.chart.get_attribute(name).unwrap_or_default()
         }
 
-        /// The drawing that is shown: the other one has no size.
+        /// The drawing that is shown: the others have no size.
         fn drawing(&self) -> Option<HtmlElement> {
             let mut drawings = self.whole.iter().map(|(drawing, _)| drawing);
             drawings
@@ -273,8 +273,7 @@ mod browser {
         fn scale(&self) -> Option<(f64, f64, f64)> {
             let svg = self.svg()?;
             let (shown, lens) = (svg.get_bounding_client_rect(), self.root.get_bounding_client_rect());
-            let view_box = svg.get_attribute("viewBox")?;
-            let width: f64 = view_box.split([' ', ',']).filter(|part| !part.is_empty()).nth(2)?.parse().ok()?;
+            let width = drawn_width(&svg)?;
             (width > 0.0 && shown.width() > 0.0)
                 .then(|| (shown.width() / width, shown.left() - lens.left(), shown.top() - lens.top()))
         }
@@ -441,7 +440,7 @@ mod browser {
                 return;
             }
             let Some(drawing) = self.drawing() else { return };
-            let width = if drawing.class_list().contains("narrow") { 344 } else { 760 };
+            let Some(width) = self.svg().as_ref().and_then(drawn_width) else { return };
             let url = format!(
                 "{}/charts/timeline.svg?from={from}&to={to}&width={width}&theme=page",
                 self.attribute("data-root")
@@ -535,6 +534,12 @@ mod browser {
             }
         };
         Some(subject.to_string())
+    }
+
+    /// The width that a drawing was made for.
+    fn drawn_width(svg: &Element) -> Option<f64> {
+        let view_box = svg.get_attribute("viewBox")?;
+        view_box.split([' ', ',']).filter(|part| !part.is_empty()).nth(2)?.parse().ok()
     }
 
     fn style(element: &HtmlElement, pixels: &[(&str, f64)]) {

@@ -152,15 +152,13 @@ mod browser {
             files: Rc::default(),
             state,
         };
+        // Chosen while the page was still coming to life.
+        form.take_chosen();
         let drop: HtmlElement = dom::find(root, ".drop")?;
         let _ = root.class_list().add_1("live");
 
         let chosen = form.clone();
-        dom::on::<Event>(&form.input, "change", move |_| {
-            chosen.add(chosen.input.files());
-            // The list below holds them now; an emptied field can take the same file again.
-            chosen.input.set_value("");
-        });
+        dom::on::<Event>(&form.input, "change", move |_| chosen.take_chosen());
         wire_drop(&form, &drop);
         let pasted = form.clone();
         dom::on::<ClipboardEvent>(&form.form, "paste", move |event| {
@@ -203,6 +201,12 @@ mod browser {
     impl Form {
         fn limit(&self, name: &str) -> f64 {
             dom::number(&self.form, name).filter(|limit| *limit > 0.0).unwrap_or(f64::INFINITY)
+        }
+
+        fn take_chosen(&self) {
+            self.add(self.input.files());
+            // The list below holds them now; an emptied field can take the same file again.
+            self.input.set_value("");
         }
 
         fn add(&self, list: Option<FileList>) {

@@ -1,7 +1,7 @@
 //! `/`: what the product is for, the place to drop evidence, and the runs so far.
 
 use super::message::{Sought, message};
-use super::{backend, site};
+use super::{backend, head, site};
 use crate::backend::{BackendError, SiteFacts};
 use crate::document::TopBar;
 use crate::evidence_form::{EvidenceForm, evidence_form};
@@ -64,9 +64,11 @@ fn page(runs: Vec<RunSummary>, query: Option<String>) -> AnyView {
         max_file_bytes,
         max_request_bytes,
     });
-    view! {
+    head(view! {
         <Title text="Rankscope"/>
         <Meta name="description" content="Finds out why one GPU of a distributed training job uses more memory than the others."/>
+    });
+    view! {
         <TopBar/>
         <main id="main" class="home">
             <section class="intro">

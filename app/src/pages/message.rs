@@ -1,6 +1,6 @@
 //! Pages that say why there is nothing to show, and what to do.
 
-use super::set_status;
+use super::{head, set_status};
 use crate::backend::BackendError;
 use crate::document::TopBar;
 use leptos::prelude::*;
@@ -30,9 +30,11 @@ pub fn message(error: &BackendError, sought: Sought) -> AnyView {
     let (status, title, text) = words(error, sought);
     set_status(status);
     let shared = sought == Sought::Share;
-    view! {
+    head(view! {
         <Title text=format!("{title} - Rankscope")/>
         <Meta name="robots" content="noindex"/>
+    });
+    view! {
         <TopBar runs=!shared/>
         <main id="main" class="message">
             <p class="code">{status}</p>

@@ -28,6 +28,12 @@ fn base_url() -> String {
     use_context::<RequestFacts>().map(|facts| facts.base_url).unwrap_or_default()
 }
 
+/// Puts elements into the document's head now. Left in the view of a page that waits for its data, they would be
+/// rendered when the context that collects them is out of reach, and be missing now and then.
+fn head(elements: impl IntoView) {
+    let _ = elements.into_view().to_html();
+}
+
 fn set_status(status: u16) {
     if let Some(facts) = use_context::<RequestFacts>() {
         (facts.set_status)(status);

@@ -1,7 +1,7 @@
 //! `/runs/{id}`: the report of a run, for its owner.
 
 use super::message::{Sought, message};
-use super::{backend, base_url, site};
+use super::{backend, base_url, head, site};
 use crate::backend::{BackendError, RequestFacts};
 use crate::document::TopBar;
 use crate::report::{Access, Owned, report_view};
@@ -40,10 +40,12 @@ fn page(report: &Report, shares: Vec<ShareInfo>) -> AnyView {
         max_file_bytes: site.max_file_bytes,
         max_request_bytes: site.max_request_bytes,
     });
-    view! {
+    head(view! {
         <Title text=format!("{} - Rankscope", words::title_text(&report.run.title))/>
         <Meta name="description" content=words::shown_line(&report.diagnosis.summary)/>
         <Meta name="robots" content="noindex"/>
+    });
+    view! {
         <TopBar>
             <a class="button" href="#next">"Add evidence"</a>
             <a class="button primary" href="#share">"Share"</a>

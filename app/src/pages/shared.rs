@@ -1,7 +1,7 @@
 //! `/r/{token}`: a report behind a share, read-only.
 
 use super::message::{Sought, message};
-use super::{backend, base_url};
+use super::{backend, base_url, head};
 use crate::backend::BackendError;
 use crate::document::TopBar;
 use crate::report::{Access, report_view};
@@ -31,7 +31,7 @@ fn page(report: &Report, token: String) -> AnyView {
     let title = words::shown_line(&report.run.title);
     let summary = words::shown_line(&report.diagnosis.summary);
     let address = format!("{}/r/{}", base_url(), encoded(&token));
-    view! {
+    head(view! {
         <Title text=format!("{} - Rankscope", words::title_text(&report.run.title))/>
         <Meta name="description" content=summary.clone()/>
         <Meta name="robots" content="noindex, nofollow"/>
@@ -48,6 +48,8 @@ fn page(report: &Report, token: String) -> AnyView {
         <Meta property="og:image:height" content="630"/>
         <Meta property="og:image:alt" content=summary/>
         <Meta name="twitter:card" content="summary_large_image"/>
+    });
+    view! {
         <TopBar runs=false>
             <span class="read-only">"Shared report, read-only"</span>
         </TopBar>

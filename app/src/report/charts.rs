@@ -1,4 +1,5 @@
-//! The charts of a report. Each is drawn twice, for a wide page and for a phone; the style sheet shows the fitting one.
+//! The charts of a report. Each is drawn for several widths; the style sheet shows the widest that fits, so that text
+//! never gets smaller than it was drawn.
 
 use super::Access;
 use super::places::Places;
@@ -9,10 +10,9 @@ use rankscope_charts::{ChartError, Pattern, Theme, part_pattern, part_token, svg
 use rankscope_model::{Composition, PartKind, Peaks, Quantity, Report, SeriesAxis, Timeline};
 use std::borrow::Cow;
 
-/// Width of the drawing on a wide page, in CSS pixels.
-const WIDE: u32 = 760;
-/// Width of the drawing on a phone.
-const NARROW: u32 = 344;
+/// Widths of the drawings in CSS pixels, each with its class in the style sheet: the narrowest phones, phones, one
+/// column, two columns.
+const WIDTHS: [(u32, &str); 4] = [(256, "w256"), (320, "w320"), (480, "w480"), (720, "w720")];
 
 /// Timeline, peaks and composition, as far as the evidence has them.
 pub fn charts(report: &Report, access: &Access, places: &Places<'_>) -> AnyView {
@@ -26,17 +26,16 @@ pub fn charts(report: &Report, access: &Access, places: &Places<'_>) -> AnyView 
     .into_any()
 }
 
-/// The same drawing for both widths.
-fn both(draw: impl Fn(u32) -> Result<String, ChartError>) -> AnyView {
-    match (draw(WIDE), draw(NARROW)) {
-        (Ok(wide), Ok(narrow)) => view! {
-            <div class="drawing wide" inner_html=wide></div>
-            <div class="drawing narrow" inner_html=narrow></div>
-        }
-        .into_any(),
-        // The exact values stand below all the same.
-        _ => view! { <p class="dim">"Too little to draw."</p> }.into_any(),
-    }
+/// The same drawing for every width.
+fn drawings(draw: impl Fn(u32) -> Result<String, ChartError>) -> AnyView {
+    let drawn: Result<Vec<AnyView>, ChartError> = WIDTHS
+        .iter()
+        .map(|&(width, class)| {
+            draw(width).map(|svg| view! { <div class=format!("drawing {class}") inner_html=svg></div> }.into_any())
+        })
+        .collect();
+    // Where there is too little to draw, the exact values stand below all the same.
+    drawn.map_or_else(|_| view! { <p class="dim">"Too little to draw."</p> }.into_any(), IntoAny::into_any)
 }
 
 fn unit(quantity: Quantity) -> &'static str {
@@ -59,7 +58,7 @@ fn timeline_card(timeline: &Timeline, root: Option<String>) -> AnyView {
         SeriesAxis::Index => "event",
     };
     let drawn = drawable(timeline);
-    let drawing = both(|width| svg::timeline(&drawn, width, Theme::Page));
+    let drawing = drawings(|width| svg::timeline(&drawn, width, Theme::Page));
     let accused: Vec<String> =
         timeline.lines.iter().filter(|line| line.accused).map(|line| line.subject.to_string()).collect();
     let (unit, accused) = (unit(timeline.quantity), accused.join("|"));
@@ -163,7 +162,7 @@ fn peaks_card(peaks: &Peaks) -> AnyView {
                 {per(ranks, "Peak per")}
                 <span>{format!("{}, {}; the line is the median", peaks.quantity.title(), unit(peaks.quantity))}</span>
             </h2>
-            <div class="figure">{both(|width| svg::peaks(peaks, width, Theme::Page))}</div>
+            <div class="figure">{drawings(|width| svg::peaks(peaks, width, Theme::Page))}</div>
             {table(
                 "Exact values",
                 view! { <th scope="col">"subject"</th><th scope="col">"peak"</th><th scope="col">"from the median"</th><th scope="col">"exact"</th> }.into_any(),
@@ -229,7 +228,7 @@ fn composition_card(composition: &[Composition], places: &Places<'_>) -> AnyView
     view! {
         <section class="card" id="composition" aria-labelledby="composition-title">
             <h2 id="composition-title">"What fills each card" <span>"read from" {sources}</span></h2>
-            <div class="figure">{both(|width| svg::composition(composition, width, Theme::Page))}</div>
+            <div class="figure">{drawings(|width| svg::composition(composition, width, Theme::Page))}</div>
             <ul class="key">{key}{free}</ul>
             {table(
                 "Exact values",

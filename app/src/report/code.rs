@@ -77,7 +77,7 @@ pub fn remedy(remedy: &str) -> AnyView {
             }
         })
         .collect_view();
-    view! { <div class="remedy"><h4>"Remedy"</h4>{views}</div> }.into_any()
+    view! { <div class="remedy"><h3>"Remedy"</h3>{views}</div> }.into_any()
 }
 
 fn diff_line(line: &str) -> AnyView {
