@@ -45,6 +45,27 @@ async fn the_whole_story_works_with_forms_alone() {
     server.form(&format!("{page}/shares/{id}x/revoke"), "").await.expect(404);
 }
 
+/// With several threads the store answers now at once and now later; what a page says must not depend on it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_head_of_a_page_is_always_whole() {
+    let server = Server::start().await;
+    let run = server.run_from_data().await;
+    let id = run["id"].as_str().unwrap();
+    let share = server.call(Method::POST, &format!("/api/v1/runs/{id}/shares"), serde_json::json!({})).await.json();
+    let share = share["url"].as_str().unwrap();
+    for _ in 0..20 {
+        let page = server.get(share).await.expect(200).text();
+        let link = format!("content=\"http://{}{share}\"", common::HOST);
+        for word in ["og:title", "og:description", "og:image", &link, "noindex, nofollow"] {
+            assert!(page.contains(word), "{word} is not in the head of a share");
+        }
+        let page = server.get(&format!("/runs/{id}")).await.expect(200).text();
+        assert!(page.contains("name=\"description\"") && page.contains("name=\"robots\""));
+        assert!(server.get("/").await.expect(200).text().contains("name=\"description\""));
+        assert!(server.get("/runs/none").await.expect(404).text().contains("name=\"robots\""));
+    }
+}
+
 #[tokio::test]
 async fn wrong_turns_end_on_readable_pages() {
     let server = Server::start().await;

@@ -185,4 +185,8 @@ fn the_exit_status_tells_what_happened() {
     assert_eq!(both.status.code(), Some(0));
     assert!(text(&both.stdout).contains("junk.bin"));
     assert_eq!(diagnose(&[], b"").status.code(), Some(2));
+    // Readable text that says nothing about memory gets the honest answer, not an error.
+    let prose = diagnose(&["--format", "json", "-"], b"epoch 1 loss 0.3\nepoch 2 loss 0.2\n");
+    assert_eq!(prose.status.code(), Some(0), "{}", text(&prose.stderr));
+    assert!(text(&prose.stdout).contains("\"verdict\": \"inconclusive\""), "{}", text(&prose.stdout));
 }

@@ -44,7 +44,7 @@ pub fn HomePage() -> impl IntoView {
     let query = query.map(|query| query.trim().to_owned()).filter(|query| !query.is_empty());
     Suspend::new(async move {
         match load(query.clone()).await {
-            Ok(runs) => page(runs, query),
+            Ok(runs) => page(runs, query.as_deref()),
             Err(error) => message(&error, Sought::Runs),
         }
     })
@@ -54,7 +54,7 @@ async fn load(query: Option<String>) -> Result<Vec<RunSummary>, BackendError> {
     backend()?.recent_runs(query, LISTED).await
 }
 
-fn page(runs: Vec<RunSummary>, query: Option<String>) -> AnyView {
+fn page(runs: Vec<RunSummary>, query: Option<&str>) -> AnyView {
     let SiteFacts { max_file_bytes, max_request_bytes, .. } = site();
     let form = evidence_form(EvidenceForm {
         action: "/runs".into(),
@@ -112,11 +112,10 @@ fn sources() -> AnyView {
     .into_any()
 }
 
-fn runs_section(runs: Vec<RunSummary>, query: Option<String>) -> AnyView {
+fn runs_section(runs: Vec<RunSummary>, query: Option<&str>) -> AnyView {
     let found = runs.len();
-    let searched = query.clone();
     let list = if runs.is_empty() {
-        empty(searched.as_deref())
+        empty(query)
     } else {
         view! { <ul class="runs">{runs.into_iter().map(run_line).collect_view()}</ul> }.into_any()
     };
@@ -130,7 +129,7 @@ fn runs_section(runs: Vec<RunSummary>, query: Option<String>) -> AnyView {
                         view! {
                             <form class="search" method="get" action="/" role="search">
                                 <label class="visually-hidden" for="query">"Words in title or summary"</label>
-                                <input id="query" type="search" name="query" value=query.clone().unwrap_or_default() placeholder="Words in title or summary"/>
+                                <input id="query" type="search" name="query" value=query.unwrap_or_default().to_owned() placeholder="Words in title or summary"/>
                                 <button class="button" type="submit">"Search"</button>
                                 {query.is_some().then(|| view! { <a href="/#runs">"Show all"</a> })}
                             </form>
