@@ -39,9 +39,9 @@ mod browser {
             let Some(api) = form.get_attribute("data-api") else { return };
             event.prevent_default();
             if form.class_list().contains("revoke") {
-                revoke(form, &api, said)
+                revoke(form, &api, said);
             } else {
-                create(&inside, &form, &api, said)
+                create(&inside, &form, &api, said);
             }
         });
     }

@@ -35,7 +35,7 @@ pub fn TimelineLens(children: Children) -> impl IntoView {
             <div class="lens-line" hidden=move || reading.with(Option::is_none)></div>
             <div class="lens-range" hidden></div>
             <div class="lens-tip" hidden=move || reading.with(Option::is_none)>
-                {move || reading.with(|reading| reading.as_ref().map(tip).unwrap_or_else(|| ().into_any()))}
+                {move || reading.with(|reading| reading.as_ref().map_or_else(|| ().into_any(), tip))}
             </div>
             <div class="lens-bar" role="group" aria-label="Zoom" hidden=move || !live.get()>
                 <button type="button" class="button small" data-zoom="in" aria-label="Zoom in">"+"</button>

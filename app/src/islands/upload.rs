@@ -136,7 +136,7 @@ mod browser {
 
     /// The form's parts and the files chosen so far.
     #[derive(Clone)]
-    struct Form {
+    struct Evidence {
         form: HtmlFormElement,
         input: HtmlInputElement,
         picked: HtmlElement,
@@ -145,7 +145,7 @@ mod browser {
     }
 
     pub fn wire(root: &HtmlElement, state: RwSignal<State>) -> Option<()> {
-        let form = Form {
+        let form = Evidence {
             form: dom::find(root, "form.evidence")?,
             input: dom::find(root, "input[type=file]")?,
             picked: dom::find(root, ".picked")?,
@@ -177,7 +177,7 @@ mod browser {
     }
 
     /// The whole page takes a drop, so that a near miss does not open the file instead.
-    fn wire_drop(form: &Form, drop: &HtmlElement) {
+    fn wire_drop(form: &Evidence, drop: &HtmlElement) {
         let Some(body) = dom::document().body() else { return };
         let owns_page = !form.form.class_list().contains("compact") || dom::find_all(&body, "form.evidence").len() == 1;
         let area: HtmlElement = if owns_page { body } else { drop.clone() };
@@ -198,7 +198,7 @@ mod browser {
         });
     }
 
-    impl Form {
+    impl Evidence {
         fn limit(&self, name: &str) -> f64 {
             dom::number(&self.form, name).filter(|limit| *limit > 0.0).unwrap_or(f64::INFINITY)
         }
@@ -214,7 +214,7 @@ mod browser {
             let new = (0..list.length()).filter_map(|n| list.get(n));
             for file in new {
                 let mut files = self.files.borrow_mut();
-                let known = files.iter().any(|had| had.name() == file.name() && had.size() == file.size());
+                let known = files.iter().any(|had| had.name() == file.name() && (had.size() - file.size()).abs() < 1.0);
                 if !known {
                     files.push(file);
                 }
