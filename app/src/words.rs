@@ -33,13 +33,13 @@ pub fn title_text(text: &str) -> String {
     shown_line(text).replace('&', "&amp;").replace('<', "&lt;")
 }
 
-/// The first sentence and the rest. A full stop ends a sentence only where a space and a capital follow, so that
-/// `train.py` and `1.5` stay whole.
+/// The first sentence and the rest. A full stop ends a sentence only where a space and a capital or a figure follow, so
+/// that `train.py`, `1.5` and `e.g. more` stay whole.
 pub fn first_sentence(text: &str) -> (&str, &str) {
     for (at, _) in text.match_indices(". ") {
         let (first, rest) = text.split_at(at + 1);
         let rest = rest.trim_start();
-        if rest.chars().next().is_some_and(char::is_uppercase) {
+        if rest.starts_with(|next: char| next.is_uppercase() || next.is_ascii_digit()) {
             return (first, rest);
         }
     }
@@ -183,6 +183,10 @@ mod tests {
     fn sentences_end_before_capitals_only() {
         assert_eq!(first_sentence("See train.py. It binds nothing."), ("See train.py.", "It binds nothing."));
         assert_eq!(first_sentence("About 1.5 GiB, e.g. more."), ("About 1.5 GiB, e.g. more.", ""));
+        assert_eq!(
+            first_sentence("It is at 31.5 GiB. 6.0 GiB are explained."),
+            ("It is at 31.5 GiB.", "6.0 GiB are explained.")
+        );
     }
 
     #[test]
