@@ -1,4 +1,4 @@
-//! Times as `date` and `nvidia-smi` print them: `Wed Dec 16 10:41:07 2020`.
+//! Times as `date` and `nvidia-smi` print them, `Wed Dec 16 10:41:07 2020`, and as logs do, `2020-12-16 10:41:07,250`.
 //!
 //! They carry no zone. Read as if it were UTC they are good for order and distance within one file.
 
@@ -9,6 +9,10 @@ const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Au
 
 /// The time, if `text` is one and nothing else. A zone before the year (`date` prints one) is passed over.
 pub(crate) fn parse(text: &str) -> Option<UnixMicros> {
+    // Every line of a log comes here; most are told by their first letter.
+    if !text.starts_with(['M', 'T', 'W', 'F', 'S']) {
+        return None;
+    }
     let mut words = text.split_ascii_whitespace();
     words.next().filter(|day| DAYS.contains(day))?;
     let month_name = words.next()?;
@@ -34,6 +38,33 @@ pub(crate) fn parse(text: &str) -> Option<UnixMicros> {
     Some(UnixMicros(seconds * 1_000_000))
 }
 
+/// `2025-11-12T11:25:13.4961658Z`, `2021-11-30 15:02:10,123` at the beginning of `text`. The zone,
+/// which logs hardly ever print, is passed over.
+pub(crate) fn parse_stamp(text: &str) -> Option<UnixMicros> {
+    let digits = |from: usize, to: usize, min, max| {
+        let part = text.get(from..to)?;
+        part.bytes().all(|b| b.is_ascii_digit()).then(|| number(part, min, max))?
+    };
+    let sign = |at: usize, signs: &[u8]| text.as_bytes().get(at).is_some_and(|b| signs.contains(b));
+    if !(sign(4, b"-/") && sign(7, b"-/") && sign(10, b" T") && sign(13, b":") && sign(16, b":")) {
+        return None;
+    }
+    let days = days_since_epoch(
+        i64::from(digits(0, 4, 1970, 9999)?),
+        i64::from(digits(5, 7, 1, 12)?),
+        i64::from(digits(8, 10, 1, 31)?),
+    );
+    let (hour, minute, second) = (digits(11, 13, 0, 23)?, digits(14, 16, 0, 59)?, digits(17, 19, 0, 60)?);
+    let seconds = ((days * 24 + i64::from(hour)) * 60 + i64::from(minute)) * 60 + i64::from(second);
+    let fraction = text.get(19..).and_then(|rest| rest.strip_prefix([',', '.'])).unwrap_or_default();
+    let (micros, _) = fraction
+        .bytes()
+        .take(6)
+        .take_while(u8::is_ascii_digit)
+        .fold((0, 100_000), |(sum, unit), b| (sum + i64::from(b - b'0') * unit, unit / 10));
+    Some(UnixMicros(seconds * 1_000_000 + micros))
+}
+
 fn number(text: &str, min: u32, max: u32) -> Option<u32> {
     text.parse().ok().filter(|n| (min..=max).contains(n))
 }
@@ -56,6 +87,19 @@ mod tests {
         assert_eq!(parse("Wed Dec 16 10:41:07 2020"), Some(UnixMicros(1_608_115_267_000_000)));
         assert_eq!(parse("Wed Dec 16 10:41:07 CET 2020"), Some(UnixMicros(1_608_115_267_000_000)));
         assert_eq!(parse("Thu Feb 29 23:59:59 2024       "), Some(UnixMicros(1_709_251_199_000_000)));
+    }
+
+    #[test]
+    fn stamps_of_logs_are_read_to_the_microsecond() {
+        assert_eq!(parse_stamp("1970-01-01 00:00:00"), Some(UnixMicros(0)));
+        assert_eq!(parse_stamp("2020-12-16T10:41:07.25Z text"), Some(UnixMicros(1_608_115_267_250_000)));
+        assert_eq!(parse_stamp("2020-12-16 10:41:07,250 INFO"), Some(UnixMicros(1_608_115_267_250_000)));
+        assert_eq!(parse_stamp("2020/12/16 10:41:07.1234567"), Some(UnixMicros(1_608_115_267_123_456)));
+        for text in
+            ["2020-12-16", "2020-13-16 10:41:07", "2020-12-16 10:41", "x020-12-16 10:41:07", "２０20-12-16 10:41:07"]
+        {
+            assert_eq!(parse_stamp(text), None, "{text}");
+        }
     }
 
     #[test]

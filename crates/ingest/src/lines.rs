@@ -2,10 +2,11 @@
 //!
 //! Knows the ways in which launchers, schedulers and chat programs wrap a line; knows nothing of what lines mean.
 
+use crate::clock;
 use crate::context::Limits;
 use crate::rank_name::MAX_RANK;
 use crate::sniff::TextEncoding;
-use rankscope_model::Rank;
+use rankscope_model::{ArtifactId, Provenance, Rank, UnixMicros};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read};
@@ -21,6 +22,15 @@ pub(crate) struct Line<'a> {
     pub(crate) body: &'a str,
     /// What the prefixes say.
     pub(crate) label: Label,
+    /// The time that the outermost prefix with a date tells.
+    pub(crate) time: Option<UnixMicros>,
+}
+
+impl Line<'_> {
+    /// This line as the place where a fact was read.
+    pub(crate) fn provenance(&self, artifact: ArtifactId) -> Provenance {
+        Provenance { time: self.time, ..Provenance::line(artifact, self.number, self.text) }
+    }
 }
 
 /// The rank that a line's prefixes name, and how they name it.
@@ -195,11 +205,11 @@ impl Splitter {
             let raw = raw.strip_prefix('\u{feff}').unwrap_or(&raw);
             let text = without_colours(raw);
             let text = text.trim_end();
-            let (label, body) = label_and_body(text);
+            let (label, time, body) = label_and_body(text);
             if !text.is_empty() {
                 scan.trust.see(label);
             }
-            each(Line { number: self.number, text, body, label }, &mut scan.trust);
+            each(Line { number: self.number, text, body, label, time }, &mut scan.trust);
             self.line.clear();
             self.given = true;
         }
@@ -244,10 +254,15 @@ fn without_colours(text: &str) -> Cow<'_, str> {
 const MAX_PREFIX_DEPTH: usize = 10;
 
 /// Takes the prefixes off a line. The innermost one that names a rank counts.
-fn label_and_body(text: &str) -> (Label, &str) {
+fn label_and_body(text: &str) -> (Label, Option<UnixMicros>, &str) {
     let mut label = Label::default();
+    let mut time = None;
     let mut body = text.trim_start();
     for _ in 0..MAX_PREFIX_DEPTH {
+        let stamp = body.strip_prefix('[').unwrap_or(body);
+        if time.is_none() && stamp.starts_with(|c: char| c.is_ascii_digit()) {
+            time = clock::parse_stamp(stamp);
+        }
         let Some((rank, rest)) = take_prefix(body) else { break };
         if let Some(rank) = rank {
             if let Some((task, RankFrom::Task)) = label.rank {
@@ -257,7 +272,7 @@ fn label_and_body(text: &str) -> (Label, &str) {
         }
         body = rest.trim_start();
     }
-    (label, body)
+    (label, time, body)
 }
 
 type Prefix = (Rank, RankFrom);
@@ -479,7 +494,7 @@ mod tests {
     #[test]
     fn prefixes_name_the_writer() {
         let read = |text: &'static str| {
-            let (label, body) = label_and_body(text);
+            let (label, _, body) = label_and_body(text);
             (label.rank.map(|(r, from)| (r.0, from)), body)
         };
         assert_eq!(read("[default4]:CUDA out"), (Some((4, RankFrom::Prefix)), "CUDA out"));
@@ -501,6 +516,15 @@ mod tests {
         assert_eq!(read("(8, 512)"), (None, "(8, 512)"));
         assert_eq!(read(">>> 1"), (None, "1"));
         assert_eq!(read("10:20 late"), (None, "10:20 late"));
+    }
+
+    #[test]
+    fn a_date_in_front_is_the_time_of_the_line() {
+        let time = |text| label_and_body(text).1.map(|t| t.0);
+        let expected = Some(1_608_115_267_250_000);
+        assert_eq!(time("2020-12-16 10:41:07,250 INFO x"), expected);
+        assert_eq!(time("[rank3]: [2020-12-16 10:41:07,250] [INFO] x"), expected);
+        assert_eq!(time("10:41:07 x"), None);
     }
 
     #[test]

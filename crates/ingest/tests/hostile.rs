@@ -1,4 +1,10 @@
 //! No input makes a reader panic, run on, or forget to say that the file was there.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test that fails should say so at once"
+)]
 
 mod common;
 

@@ -1,4 +1,10 @@
 //! Whole tables of every layout, written for these tests (see `data/README.md`), as snapshots of what is read.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test that fails should say so at once"
+)]
 
 mod common;
 
@@ -137,6 +143,84 @@ fn a_loop_is_many_tables_with_their_own_times() {
     assert_eq!(times.len(), 5);
     assert!(times.windows(2).all(|w| w[1] - w[0] == 1_000_000));
     assert!(evidence.device_tables.iter().all(|t| t.listing == ProcessListing::Listed && t.processes.len() == 4));
+}
+
+#[test]
+fn nodes_that_print_at_once_are_kept_apart() {
+    let (one, two) = (include_str!("data/smi-418-stray.txt"), include_str!("data/smi-340.txt"));
+    let expected = |name: &str, text: &str| tables_of(name, text.as_bytes());
+    for (first, second, times) in
+        [("0: ", "1: ", true), ("node1: ", "node2: ", false), ("[1,0]<stdout>:", "[1,1]<stdout>:", true)]
+    {
+        let mut text = String::new();
+        let (mut a, mut b) = (one.lines(), two.lines());
+        loop {
+            let (x, y) = (a.next(), b.next());
+            if x.is_none() && y.is_none() {
+                break;
+            }
+            text.extend(x.map(|l| format!("{first}{l}\n")));
+            text.extend(y.map(|l| format!("{second}{l}\n")));
+        }
+        let evidence = read_bytes("all.txt", text.as_bytes());
+        assert_eq!(evidence.device_tables.len(), 2, "{first}");
+        assert_eq!(evidence.artifacts[0].warnings, Vec::<String>::new());
+        for (table, alone) in evidence.device_tables.iter().zip([one, two]) {
+            let facts = |text: &str| {
+                text.lines()
+                    .map(|l| l.rsplit_once(") ").map_or(l, |(_, facts)| facts).to_owned())
+                    .skip(usize::from(!times))
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(facts(&shown(table)), facts(&expected("alone", alone)), "{first}");
+        }
+    }
+}
+
+#[test]
+fn rows_that_a_narrow_terminal_broke_are_joined() {
+    for (name, text) in [
+        ("418", include_str!("data/smi-418-stray.txt")),
+        ("550", include_str!("data/smi-550-mig.txt")),
+        ("610", include_str!("data/smi-610-windows.txt")),
+    ] {
+        for width in [60, 70, 78] {
+            let wrapped: String = text
+                .lines()
+                .flat_map(|line| {
+                    let chars: Vec<char> = line.chars().collect();
+                    chars
+                        .chunks(width)
+                        .map(|c| c.iter().collect::<String>().trim_end().to_owned() + "\n")
+                        .collect::<Vec<_>>()
+                })
+                .collect();
+            let evidence = read_bytes("smi.txt", wrapped.as_bytes());
+            let whole = read_bytes("smi.txt", text.as_bytes());
+            let facts = |e: &rankscope_model::Evidence| {
+                let table = &e.device_tables[0];
+                let devices: Vec<_> =
+                    table.devices.iter().map(|d| (d.subject, d.used, d.total, d.utilization_percent)).collect();
+                let processes: Vec<_> =
+                    table.processes.iter().map(|p| (p.subject, p.pid, p.kind.clone(), p.used)).collect();
+                (devices, processes, table.listing, table.cuda_version.clone(), e.device_tables.len())
+            };
+            assert_eq!(facts(&evidence), facts(&whole), "{name} at {width}:\n{wrapped}");
+        }
+    }
+}
+
+#[test]
+fn log_lines_with_bars_are_left_to_the_other_readers() {
+    let (head, _) = include_str!("data/smi-418-stray.txt").split_once("|   1  Tesla").unwrap();
+    let text = format!(
+        "{head}2026-03-02 08:00:01 | ERROR | train.py:4 - torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 39.39 GiB\n\
+         Rank 1 | step 4 | alloc 10.2 GB\n"
+    );
+    let evidence = read_bytes("job.log", text.as_bytes());
+    assert_eq!((evidence.device_tables.len(), evidence.ooms.len(), evidence.steps.len()), (1, 1, 1));
+    assert_eq!(evidence.ooms[0].at.time.map(|t| t.0), Some(1_772_438_401_000_000));
+    assert_eq!(evidence.artifacts[0].warnings, Vec::<String>::new());
 }
 
 #[test]

@@ -117,6 +117,14 @@ pub(super) fn is_trigger(text: &str) -> bool {
     TRIGGER.is_in(text)
 }
 
+/// Whether a text that triggers begins a message of its own, rather than going on with the one before it.
+pub(super) fn begins_message(text: &str) -> bool {
+    let goes_on = text.contains("Tried to allocate") || text.contains("Failed to CUDA ");
+    !goes_on || BEGINS.is_in(text)
+}
+
+pattern!(BEGINS, r"(?i:out.of.memory|resource.?exhausted)");
+
 /// Where in `text` the first trigger stands.
 pub(super) fn trigger_at(text: &str) -> Option<usize> {
     TRIGGER.0.as_ref()?.find(text).map(|m| m.start())
@@ -414,6 +422,9 @@ pattern!(STATS_IN_USE, r"(?:^|[ \]])InUse: {1,40}(\d+)$");
 
 /// A line of the allocator's `Stats:` block: limit, or bytes in use.
 pub(super) fn bfc_stat(body: &str) -> Option<(bool, Bytes)> {
+    if !body.contains("Limit: ") && !body.contains("InUse: ") {
+        return None;
+    }
     if let Some(limit) = STATS_LIMIT.number(body) {
         return Some((true, Bytes(limit)));
     }
@@ -435,6 +446,7 @@ mod tests {
     fn every_pattern_compiles() {
         for pattern in [
             &TRIGGER,
+            &BEGINS,
             &PART,
             &HEAD,
             &DEVICE,

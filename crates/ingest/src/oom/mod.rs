@@ -126,7 +126,7 @@ impl<'c> OomReader<'c> {
         let open = self.open.iter().position(|block| block.label.writer() == writer);
         let triggers = families::is_trigger(line.body);
         let used = match (open, triggers) {
-            (Some(index), _) if triggers && self.is_new(index, line.body) => {
+            (Some(index), true) if families::begins_message(line.body) => {
                 self.close(index);
                 self.start(line, None);
                 true
@@ -163,13 +163,6 @@ impl<'c> OomReader<'c> {
             || families::is_trigger(&format!("{} {head}", self.previous))
     }
 
-    /// Whether a trigger inside an open block begins another message.
-    fn is_new(&self, index: usize, body: &str) -> bool {
-        let Some(block) = self.open.get(index) else { return true };
-        let has_sizes = parse(&block.lines).messages.iter().any(|m| m.facts() > 0);
-        has_sizes && !body.contains("Failed to CUDA") || block.lines.len() > 1 && body.contains("out of memory")
-    }
-
     fn start(&mut self, line: &Line<'_>, wrapped: Option<String>) {
         if self.open.len() >= MAX_OPEN {
             self.close(0);
@@ -179,7 +172,7 @@ impl<'c> OomReader<'c> {
         let before = families::trigger_at(line.body).and_then(|at| line.body.get(..at)).unwrap_or_default();
         self.open.push(Block {
             label: line.label,
-            at: Provenance::line(self.ctx.artifact, line.number, line.text),
+            at: line.provenance(self.ctx.artifact),
             rank: rank_before(before),
             bytes: line.body.len(),
             lines: {
@@ -204,6 +197,7 @@ impl<'c> OomReader<'c> {
 
     fn note_stats(&mut self, line: &Line<'_>) {
         match families::bfc_stat(line.body) {
+            // The block lists its limit first.
             Some((true, limit)) => self.stats = Stats { line: line.number, limit: Some(limit), in_use: None },
             Some((false, in_use)) => self.stats.in_use = Some(in_use),
             None => {}

@@ -22,7 +22,8 @@ const MAX_MISSES: u32 = 3;
 impl Columns {
     /// Takes a line for a head if it names a rank and a memory figure with its unit, and holds words only.
     pub(super) fn head(body: &str) -> Option<Self> {
-        if !body.contains("rank") || body.len() > 2048 {
+        // A head has none of the signs of an ordinary log line.
+        if body.len() > 2048 || body.bytes().any(|b| matches!(b, b'=' | b':')) || !body.contains("rank") {
             return None;
         }
         let cells = cells(body)?;

@@ -100,7 +100,7 @@ impl<'c> StepReader<'c> {
             }
             let gathered = self.stats.get_or_insert_with(|| Gathered {
                 draft: Draft::default(),
-                at: Provenance::line(self.ctx.artifact, line.number, line.text),
+                at: line.provenance(self.ctx.artifact),
                 label: line.label,
             });
             gathered.draft.set(figure, value);
@@ -122,7 +122,7 @@ impl<'c> StepReader<'c> {
         if let Some(rank) = draft.rank {
             trust.compare(rank, line.label);
         }
-        self.keep(draft, Provenance::line(self.ctx.artifact, line.number, line.text), line.label);
+        self.keep(draft, line.provenance(self.ctx.artifact), line.label);
     }
 
     fn keep(&mut self, draft: Draft, at: Provenance, label: Label) {

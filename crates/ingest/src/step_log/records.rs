@@ -7,6 +7,8 @@ use super::keys::{Figure, Key, Parts, phase_value, unit};
 use super::tokens::{Kind, Number, Token, tokens};
 use crate::rank_name::MAX_RANK;
 use rankscope_model::{Bytes, MIB, Phase, Rank, Step};
+use regex::Regex;
+use std::sync::LazyLock;
 
 /// What one record says; missing is `None`.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -76,14 +78,15 @@ impl Draft {
 /// Longest shape kept.
 const MAX_DIMENSIONS: usize = 8;
 
-/// Whether a line is worth taking apart: some word in it could be a key.
+/// Words of which every key that matters has one.
+static MARKS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let marks = "[Aa]lloc|cur|[Mm]em|MEM|[Pp]eak|reserved|used|MA |shape|batch|tokens|samples|input|seqs|utts|bs=|bsz";
+    Regex::new(marks).ok()
+});
+
+/// Whether a line is worth taking apart: it has a word that could be a key, and a digit.
 pub(super) fn may_hold_record(body: &str) -> bool {
-    // One byte pair each of: alloc, cur, mem, peak, reserved, used, MA, CA, NV, shape, batch, tokens, samples, input.
-    const MARKS: [&str; 20] = [
-        "alloc", "Alloc", "cur", "mem", "Mem", "MEM", "peak", "Peak", "reserved", "used", "MA ", "shape", "batch",
-        "tokens", "samples", "input", "seqs", "utts", "bs=", "bsz",
-    ];
-    body.bytes().any(|b| b.is_ascii_digit()) && MARKS.iter().any(|mark| body.contains(mark))
+    body.bytes().any(|b| b.is_ascii_digit()) && MARKS.as_ref().is_some_and(|marks| marks.is_match(body))
 }
 
 /// The records of a line, in order. Records without a memory figure and without a batch are left out.

@@ -18,7 +18,7 @@ const KEYS: [(&str, Figure); 4] = [
     ("reserved_bytes.all.peak", Figure::PeakReserved),
 ];
 
-/// The figures in a line; the keys may be joined by points or by slashes (TensorBoard, W&B).
+/// The figures in a line; the keys may be joined by points or by slashes (as in event files).
 pub(super) fn figures(body: &str) -> Vec<(Figure, Bytes)> {
     let joined = body.replace('/', ".");
     let mut found: Vec<(usize, Figure, Bytes)> = Vec::new();
