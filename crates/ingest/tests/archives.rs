@@ -1,10 +1,5 @@
 //! Archives and compressed files: good ones, damaged ones, and ones that lie.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test that fails should say so at once"
-)]
+#![allow(clippy::unwrap_used, clippy::format_collect, reason = "a test that fails should say so at once")]
 
 mod common;
 

@@ -1,10 +1,5 @@
 //! Whole tables of every layout, written for these tests (see `data/README.md`), as snapshots of what is read.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test that fails should say so at once"
-)]
+#![allow(clippy::unwrap_used, clippy::format_collect, reason = "a test that fails should say so at once")]
 
 mod common;
 

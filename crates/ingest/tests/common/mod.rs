@@ -1,5 +1,5 @@
 //! What the integration tests share.
-#![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test binary uses its own part, and fails at once")]
 
 use rankscope_ingest::{Limits, read_upload};
 use rankscope_model::Evidence;
