@@ -82,10 +82,7 @@ pub fn title_from_names<'a>(names: impl IntoIterator<Item = &'a str>) -> String 
 /// Whether there is anything to diagnose. Text without memory figures counts: the honest answer to it is
 /// `inconclusive`, with what to collect. Only bytes that no reader could make sense of are no input at all.
 pub fn is_usable(evidence: &Evidence) -> bool {
-    evidence
-        .artifacts
-        .iter()
-        .any(|artifact| !matches!(artifact.kind, ArtifactKind::Unreadable | ArtifactKind::Archive))
+    evidence.artifacts.iter().any(|artifact| !matches!(artifact.kind, ArtifactKind::Unreadable | ArtifactKind::Archive))
 }
 
 #[cfg(test)]
