@@ -88,8 +88,9 @@ fn bring_nextest(layout: &Layout, site: &Path) -> bool {
 }
 
 fn browser_tests(layout: &Layout, site: &Path) -> Result<()> {
-    // Selecting the whole workspace keeps the features, and so the compiled dependencies, those of the tests before.
-    command::run(cargo(layout, site).args(["build", "--workspace", "--bin", "rankscope"]))?;
+    // The server's own tests need its binary, so this builds it, with the very dependencies that were compiled for the
+    // tests before: any other selection would compile many of them again with fewer features.
+    command::run(cargo(layout, site).args(["build", "--workspace", "--tests"]))?;
     let node = Node::bring(layout)?;
     let chromium: PathBuf = browser::bring(&node)?;
     command::run(
