@@ -80,12 +80,26 @@ pub(crate) struct Metered<'b, R> {
 impl<R: Read> Read for Metered<'_, R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if self.budget.is_spent() {
-            return Err(io::Error::other(self.budget.refusal()));
+            return Err(io::Error::other(Explained(self.budget.refusal())));
         }
-        let n = self.inner.read(buf)?;
+        let n = self.inner.read(buf).map_err(explained)?;
         self.budget.used.set(self.budget.used.get().saturating_add(n as u64));
         Ok(n)
     }
+}
+
+/// What went wrong in a sentence for the user; decoders underneath only know their own words.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Explained(String);
+
+fn explained(error: io::Error) -> io::Error {
+    let is_known = error.get_ref().is_some_and(|inner| inner.is::<Explained>());
+    // A reader retries what was only interrupted.
+    if is_known || error.kind() == io::ErrorKind::Interrupted {
+        return error;
+    }
+    io::Error::other(Explained(format!("the packed data is damaged or cut ({error}); upload it again")))
 }
 
 /// Decodes gzip, several members one after another included.
@@ -169,15 +183,15 @@ impl Read for ZstdFrames<'_> {
 impl ZstdFrames<'_> {
     fn explain(&self, error: &ruzstd::decoding::errors::FrameDecoderError) -> io::Error {
         use ruzstd::decoding::errors::FrameDecoderError;
-        io::Error::other(match error {
-            FrameDecoderError::WindowSizeTooBig { requested, .. } => format!(
+        match error {
+            FrameDecoderError::WindowSizeTooBig { requested, .. } => io::Error::other(Explained(format!(
                 "the Zstandard frame wants a window of {}, the limit is {}; compress it again at level 19 or lower \
                  and without --long",
                 rankscope_model::Bytes(*requested),
                 rankscope_model::Bytes(self.window)
-            ),
-            other => format!("not a readable Zstandard frame ({other})"),
-        })
+            ))),
+            other => io::Error::other(format!("not a readable Zstandard frame: {other}")),
+        }
     }
 }
 

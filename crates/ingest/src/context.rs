@@ -87,7 +87,7 @@ impl ReadContext<'_> {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The bytes could not be had.
-    #[error("reading stopped at byte {offset}: {source}; upload the file again if it is whole on your side")]
+    #[error("reading stopped at byte {offset}: {source}")]
     Io {
         /// Offset in the decompressed content.
         offset: u64,

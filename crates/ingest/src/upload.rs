@@ -122,7 +122,7 @@ impl Upload<'_> {
         let limit = self.limits.max_spooled_bytes;
         let mut held = Vec::new();
         match input.take(limit.saturating_add(1)).read_to_end(&mut held) {
-            Err(e) => self.add(unreadable(name, bytes, format!("the zip file inside could not be unpacked ({e})"))),
+            Err(e) => self.add(unreadable(name, bytes, format!("the zip file inside could not be unpacked: {e}"))),
             Ok(n) if n as u64 > limit => {
                 let limit = rankscope_model::Bytes(limit);
                 self.add(unreadable(

@@ -157,6 +157,7 @@ fn damage_keeps_what_was_read_before_it() {
     assert_eq!(evidence.artifacts[0].kind, ArtifactKind::StepLog);
     assert!(evidence.steps.len() > 1000);
     assert!(warnings(&evidence).contains("ends early"), "{}", warnings(&evidence));
+    assert!(warnings(&evidence).contains("damaged or cut"), "{}", warnings(&evidence));
 
     let tar = tar_of(&[("a.log", text.as_bytes()), ("b.log", text.as_bytes())]);
     let evidence = read_bytes("cut.tar.gz", &gz(&tar)[..gz(&tar).len() - 2000]);
