@@ -94,7 +94,7 @@ impl<R: Read> Read for Metered<'_, R> {
 struct Explained(String);
 
 fn explained(error: io::Error) -> io::Error {
-    let is_known = error.get_ref().is_some_and(|inner| inner.is::<Explained>());
+    let is_known = error.get_ref().and_then(|inner| inner.downcast_ref::<Explained>()).is_some();
     // A reader retries what was only interrupted.
     if is_known || error.kind() == io::ErrorKind::Interrupted {
         return error;
