@@ -11,7 +11,7 @@ use crate::{
 use axum::{
     Form,
     extract::{State, rejection::FormRejection},
-    http::{HeaderValue, header},
+    http::{HeaderValue, header, header::InvalidHeaderValue},
     response::{IntoResponse, Redirect, Response},
 };
 use serde::Deserialize;
@@ -67,15 +67,14 @@ pub async fn create_share(
         let Form(form) = form.map_err(|error| Problem::invalid("The form is not complete.").because(error))?;
         let seconds = match form.expires_in.trim() {
             "" | "never" => None,
-            seconds => Some(seconds.parse().map_err(|_| Problem::invalid("expires_in is a number of seconds, or never."))?),
+            seconds => {
+                Some(seconds.parse().map_err(|_| Problem::invalid("expires_in is a number of seconds, or never."))?)
+            }
         };
         let MintedShare { info, token } = state.service.store.create_share(&id, None, expiry(seconds)?).await?;
-        let secure = if state.front.is_https() { "; Secure" } else { "" };
-        let cookie = format!(
-            "{NEW_SHARE_COOKIE}={}.{token}; HttpOnly; SameSite=Strict; Path=/runs/{id}; Max-Age={NEW_SHARE_SECONDS}{secure}",
-            info.id
-        );
-        let cookie = HeaderValue::from_str(&cookie).map_err(Problem::internal)?;
+        let value = format!("{}.{token}", info.id);
+        let cookie = new_share_cookie(&value, &run_url(&id), NEW_SHARE_SECONDS, state.front.is_https())
+            .map_err(Problem::internal)?;
         Ok(([(header::SET_COOKIE, cookie)], Redirect::to(&format!("{}#share", run_url(&id)))).into_response())
     })
     .await
@@ -93,6 +92,19 @@ pub async fn revoke_share(State(state): State<AppState>, path: Result<ApiPath<(S
 
 async fn or_page(answer: impl Future<Output = Result<Response>>) -> Response {
     answer.await.unwrap_or_else(Problem::into_page)
+}
+
+/// The cookie that carries a new link to the next page; with `max_age_seconds` 0, its end.
+pub fn new_share_cookie(
+    value: &str,
+    path: &str,
+    max_age_seconds: u32,
+    is_https: bool,
+) -> Result<HeaderValue, InvalidHeaderValue> {
+    let secure = if is_https { "; Secure" } else { "" };
+    HeaderValue::from_str(&format!(
+        "{NEW_SHARE_COOKIE}={value}; HttpOnly; SameSite=Strict; Path={path}; Max-Age={max_age_seconds}{secure}"
+    ))
 }
 
 /// Id and token of the link that this visitor has just made, from the cookies of the request.

@@ -26,6 +26,10 @@ pub async fn page(State(state): State<AppState>, request: Request) -> Response<B
     let base_url = state.front.base_url(request.headers(), request.uri());
     let cookies = request.headers().get(header::COOKIE).and_then(|cookies| cookies.to_str().ok());
     let new_share = cookies.and_then(forms::new_share);
+    // The link is shown once: the page that shows it ends the cookie that brought it.
+    let ends_new_share = new_share
+        .as_ref()
+        .and_then(|_| forms::new_share_cookie("", request.uri().path(), 0, state.front.is_https()).ok());
     let options = LeptosOptions::builder().output_name("rankscope").site_pkg_dir("pkg").build();
 
     let provide = move || {
@@ -51,6 +55,9 @@ pub async fn page(State(state): State<AppState>, request: Request) -> Response<B
     // Whole documents, not streams: status and head are right, and nothing needs a script to fall into place.
     let render = leptos_axum::render_app_async_with_context(provide, move || shell(options.clone()));
     let mut response = render(request).await;
+    if let Some(cookie) = ends_new_share {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
+    }
     response.headers_mut().entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("private, no-cache"));
     response
 }
