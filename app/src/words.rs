@@ -119,7 +119,7 @@ pub fn confidence(value: f64) -> &'static str {
     match value {
         v if v >= 0.9 => "very likely",
         v if v >= 0.7 => "likely",
-        v if v >= 0.4 => "possible",
+        v if v >= 0.2 => "possible",
         _ => "unlikely",
     }
 }
