@@ -11,6 +11,7 @@ mod context;
 mod lines;
 pub mod nvidia_smi;
 pub mod oom;
+pub mod python_script;
 mod rank_name;
 pub mod sniff;
 pub mod step_log;

@@ -4,6 +4,7 @@
 
 use crate::container::{self, Budget, Member, display_name};
 use crate::context::{Limits, ReadContext};
+use crate::python_script;
 use crate::sniff::{self, Content, TextEncoding};
 use crate::{text, torch_snapshot};
 use rankscope_model::{ArtifactId, ArtifactInfo, ArtifactKind, Evidence};
@@ -107,7 +108,10 @@ impl Upload<'_> {
             }
             Content::Zip => self.spooled_zip(name, bytes, &mut peeked, depth),
             Content::Tar => self.tar(name, bytes, &mut peeked, depth),
-            Content::Text(TextEncoding::Utf8) if sniff::is_python(name, &String::from_utf8_lossy(&peeked.head)) => {
+            Content::Text(TextEncoding::Utf8)
+                if python_script::is_notebook(name)
+                    || sniff::is_python(name, &String::from_utf8_lossy(&peeked.head)) =>
+            {
                 self.file(name, bytes, |ctx| read_script(&mut BufReader::new(&mut peeked), ctx));
             }
             content => {
@@ -218,10 +222,14 @@ impl Upload<'_> {
     }
 }
 
-/// A training script is kept as it is; its facts come from its syntax tree, never from the text readers, which would
-/// take sample output in a docstring for evidence.
-fn read_script(_input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Evidence {
-    Evidence { artifacts: vec![ctx.info(ArtifactKind::PythonScript)], ..Evidence::default() }
+/// The facts of a training script come from its syntax tree, never from the text readers, which would take sample
+/// output in a docstring for evidence. A script that cannot be parsed stays a script, with the reason.
+fn read_script(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Evidence {
+    python_script::read(input, ctx).unwrap_or_else(|error| {
+        let mut artifact = ctx.info(ArtifactKind::PythonScript);
+        artifact.warnings.push(format!("not read: {error}"));
+        Evidence { artifacts: vec![artifact], ..Evidence::default() }
+    })
 }
 
 /// Picks the reader.

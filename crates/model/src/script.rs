@@ -87,6 +87,8 @@ pub enum FlowProcess {
     Spawned,
     /// A pool or loader worker.
     Worker,
+    /// A thread of the same process: its current device is GPU 0 again until the thread sets it.
+    Thread,
     /// Nothing in the file calls it.
     Uncalled,
 }
@@ -258,6 +260,8 @@ pub enum GuardKind {
     NotRankZero,
     /// Depends on the rank in another way.
     OtherRank,
+    /// The branch of a job that is not distributed.
+    SingleProcess,
     /// Any other condition that the data or the arguments decide.
     Condition,
     /// `if __name__ == "__main__"`.
@@ -380,6 +384,8 @@ facts! {
         backend: Option<String>,
         /// `device_id=`, if given.
         device_id: Option<DeviceExpr>,
+        /// The shortest expression for the local rank that is in scope there.
+        local_rank: Option<String>,
         /// The call itself binds the process to its GPU (`Accelerator()`, `init_dist` of mmengine).
         binds_device: bool,
     }
@@ -795,7 +801,10 @@ mod tests {
 
     #[test]
     fn before_and_after_are_told_only_within_one_flow() {
-        let init = Fact::InitProcessGroup { call: "init".into(), backend: None, device_id: None, binds_device: false };
+        let init = Fact::SetDevice {
+            how: SetDeviceHow::SetDevice,
+            device: DeviceExpr { class: DeviceClass::LocalRank, text: "local_rank".into() },
+        };
         let import = fact(1, Fact::EmptyCache {}, flow(0, 0, true));
         let late = fact(3, Fact::EmptyCache {}, flow(1, 9, false));
         let early = fact(9, init, flow(1, 4, false));
@@ -816,7 +825,7 @@ mod tests {
         };
         assert_eq!(script.first(FactKind::EmptyCache).unwrap().at.place, crate::Place::Line(3));
         assert!(script.first(FactKind::TorchLoad).is_none());
-        assert!(script.is_distributed(), "it makes a process group");
+        assert!(!script.is_distributed(), "binding a device alone does not make a job of many processes");
     }
 
     #[test]

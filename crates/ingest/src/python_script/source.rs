@@ -1,0 +1,114 @@
+//! The text of one script: lines, quotes, and the cells of a notebook.
+//!
+//! Knows offsets and lines; knows no syntax.
+
+use rankscope_model::{ArtifactId, Provenance};
+use ruff_text_size::{TextRange, TextSize};
+
+/// Longest piece of an expression that is kept with a fact, in characters.
+const TEXT_CHARS: usize = 160;
+
+/// Decoded source.
+pub(super) struct Source {
+    text: String,
+    /// Byte offset of each line's beginning.
+    starts: Vec<u32>,
+    /// First line (0-based) of each code cell, for notebooks.
+    cells: Vec<(usize, usize)>,
+}
+
+impl Source {
+    /// Of a plain file.
+    pub(super) fn new(text: String) -> Self {
+        Self::with_cells(text, Vec::new())
+    }
+
+    /// Of a notebook. `cells` holds (first line of the cell, 0-based in the joined text; number of the cell).
+    pub(super) fn with_cells(text: String, cells: Vec<(usize, usize)>) -> Self {
+        let ends = memchr::memchr_iter(b'\n', text.as_bytes()).filter_map(|at| u32::try_from(at + 1).ok());
+        let starts = std::iter::once(0).chain(ends).collect();
+        Self { text, starts, cells }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// 1-based line of an offset.
+    pub(super) fn line(&self, at: TextSize) -> u64 {
+        self.starts.partition_point(|start| *start <= at.to_u32()) as u64
+    }
+
+    /// Text of a 1-based line, without its end.
+    pub(super) fn line_text(&self, line: u64) -> &str {
+        let index = usize::try_from(line).unwrap_or(usize::MAX).saturating_sub(1);
+        let Some(start) = self.starts.get(index) else { return "" };
+        let end = self.starts.get(index + 1).map_or(self.text.len(), |end| *end as usize);
+        self.text.get(*start as usize..end).unwrap_or_default().trim_end_matches(['\n', '\r'])
+    }
+
+    /// The place of an offset, with the text of its line; in a notebook the quote names the cell.
+    pub(super) fn place(&self, artifact: ArtifactId, at: TextSize) -> Provenance {
+        let line = self.line(at);
+        let text = self.line_text(line);
+        match self.cell(line) {
+            Some(cell) => Provenance::line(artifact, line, &format!("[cell {cell}] {text}")),
+            None => Provenance::line(artifact, line, text),
+        }
+    }
+
+    fn cell(&self, line: u64) -> Option<usize> {
+        let index = usize::try_from(line).ok()?.saturating_sub(1);
+        let after = self.cells.partition_point(|(first, _)| *first <= index);
+        self.cells.get(after.checked_sub(1)?).map(|(_, number)| *number)
+    }
+
+    /// An expression as written, on one line and cut to size.
+    pub(super) fn slice(&self, range: TextRange) -> String {
+        let text = self.text.get(range.start().to_usize()..range.end().to_usize()).unwrap_or_default();
+        let mut short = String::new();
+        let mut in_space = false;
+        for (count, c) in text.chars().enumerate() {
+            if short.len() >= TEXT_CHARS || count >= TEXT_CHARS * 4 {
+                short.push('…');
+                break;
+            }
+            if c.is_whitespace() {
+                in_space = true;
+            } else {
+                if std::mem::take(&mut in_space) && !short.is_empty() && !short.ends_with(['(', '[', '{']) {
+                    short.push(' ');
+                }
+                short.push(c);
+            }
+        }
+        short
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rankscope_model::Place;
+
+    #[test]
+    fn offsets_become_lines_with_their_text() {
+        let source = Source::new("a = 1\r\nb = 2\n\nc(\n  3,\n  4)".to_owned());
+        assert_eq!(source.line(TextSize::new(0)), 1);
+        assert_eq!(source.line(TextSize::new(7)), 2);
+        assert_eq!(source.line_text(1), "a = 1");
+        assert_eq!(source.line_text(6), "  4)");
+        assert_eq!(source.line_text(7), "");
+        assert_eq!(source.slice(TextRange::new(TextSize::new(14), TextSize::new(26))), "c(3, 4)");
+        let at = source.place(ArtifactId(3), TextSize::new(8));
+        assert_eq!((at.place, at.quote.as_str()), (Place::Line(2), "b = 2"));
+    }
+
+    #[test]
+    fn cells_are_named_in_quotes() {
+        let source = Source::with_cells("a\nb\nc\n".to_owned(), vec![(0, 1), (2, 4)]);
+        let quote = |at| source.place(ArtifactId(0), TextSize::new(at)).quote;
+        assert_eq!(quote(2), "[cell 1] b");
+        assert_eq!(quote(4), "[cell 4] c");
+    }
+}
