@@ -3,6 +3,7 @@
 use crate::imbalance::{self, Comparison, Spread};
 use crate::input::InputView;
 use crate::policy::Policy;
+use crate::script::ScriptView;
 use crate::steps::StepView;
 use crate::tables::TableView;
 use rankscope_model::{Evidence, EvidenceRef, Provenance, StepRecord, Subject};
@@ -22,6 +23,8 @@ pub(crate) struct Case<'a> {
     pub steps: StepView<'a>,
     /// Batch shapes over ranks.
     pub input: InputView,
+    /// Training scripts.
+    pub scripts: ScriptView<'a>,
     /// The reported comparison with its figures.
     pub main: Option<(Comparison, Spread)>,
     /// Every comparison, for rules that look at a certain quantity.
@@ -39,6 +42,7 @@ impl<'a> Case<'a> {
             table_series: series(&tables),
             tables,
             input: InputView::new(&steps, policy),
+            scripts: ScriptView::new(evidence),
             steps,
             main: None,
             comparisons: Vec::new(),

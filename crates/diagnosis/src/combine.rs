@@ -66,6 +66,8 @@ pub(crate) struct Ledger {
     collects: Vec<Wanted>,
     mechanisms: BTreeMap<CauseLabel, Mechanism>,
     ranks: BTreeMap<CauseLabel, BTreeSet<u32>>,
+    /// Fixes of the user's own lines: where, and the diff.
+    fixes: BTreeMap<CauseLabel, (String, String)>,
 }
 
 impl Ledger {
@@ -151,6 +153,29 @@ impl Ledger {
         }
     }
 
+    /// A fix of the user's own lines, as a diff; the first one stays.
+    pub fn fix(&mut self, label: CauseLabel, place: &str, diff: &str) {
+        self.fixes.entry(label).or_insert_with(|| (place.to_owned(), diff.to_owned()));
+    }
+
+    /// Labels whose signals together weigh at least `least`.
+    pub fn supported(&self, least: f64) -> BTreeSet<CauseLabel> {
+        let mut sums: BTreeMap<CauseLabel, f64> = BTreeMap::new();
+        for signal in &self.signals {
+            *sums.entry(signal.label).or_default() += signal.weight;
+        }
+        sums.into_iter().filter(|(_, sum)| *sum >= least).map(|(label, _)| label).collect()
+    }
+
+    /// The remedy of a label; where the script shows the very line to change, its diff instead of the general one.
+    fn remedy(&self, label: CauseLabel) -> String {
+        let general = remedy(label);
+        match (self.fixes.get(&label), general.split_once("\n\n")) {
+            (Some((place, diff)), Some((prose, _))) => format!("{prose} In {place}:\n\n{diff}"),
+            _ => general.to_owned(),
+        }
+    }
+
     /// The ranked causes.
     pub fn causes(&self, policy: &Policy) -> Vec<Cause> {
         let mut scores: BTreeMap<CauseLabel, f64> = BTreeMap::new();
@@ -177,7 +202,7 @@ impl Ledger {
             ranks: self.ranks.get(&label).into_iter().flatten().copied().collect(),
             why: Vec::new(),
             against: Vec::new(),
-            remedy: remedy(label).to_owned(),
+            remedy: self.remedy(label),
             evidence: Vec::new(),
         };
         let mut own: Vec<&Signal> = self.signals.iter().filter(|s| s.label == label).collect();

@@ -4,7 +4,7 @@ use crate::case::Case;
 use crate::combine::Ledger;
 use crate::imbalance::{Comparison, Spread};
 use crate::words;
-use rankscope_model::{Bytes, Cause, Quantity, Subject, Verdict};
+use rankscope_model::{Bytes, Cause, Quantity, Severity, Subject, Verdict};
 use std::fmt::Write;
 
 /// One or two sentences that can be pasted into a chat.
@@ -181,19 +181,24 @@ fn inconclusive(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
             Some((_, m)) if mechanism_confidence(causes, ledger) >= case.policy.likely => {
                 return format!("{} {}", m.alone, settle(first, ledger));
             }
-            _ => nothing_to_compare(case),
+            _ => nothing_to_compare(case, ledger),
         }
     };
     format!("{} {}", with_side_note(case, head, causes, ledger), settle(first, ledger))
 }
 
-fn nothing_to_compare(case: &Case) -> String {
+fn nothing_to_compare(case: &Case, ledger: &Ledger) -> String {
     let has_figures = !(case.evidence.device_tables.is_empty()
         && case.evidence.steps.is_empty()
         && case.evidence.ooms.is_empty()
         && case.evidence.snapshots.is_empty());
     if !has_figures {
-        return "No memory figures were found in the files.".to_owned();
+        let none = "No memory figures were found in the files.";
+        let said = ledger.claims.iter().find(|claim| claim.severity >= Severity::Warning);
+        return match said.filter(|_| !case.scripts.is_empty()) {
+            Some(claim) => format!("{none} The script alone says: {}", claim.text),
+            None => none.to_owned(),
+        };
     }
     if let Some((_, view)) = case.focus() {
         let in_use = view.in_use(case.policy);

@@ -19,6 +19,7 @@ mod other_processes;
 mod pipeline;
 mod preallocation;
 mod rank_only_work;
+mod script;
 mod sharded_init;
 mod unequal_cards;
 mod unsynced_buffers;
@@ -41,4 +42,6 @@ pub(crate) const ALL: &[fn(&Case, &mut Ledger)] = &[
     memory_stats::apply,
     leaks::apply,
     accumulation_checkpointing::apply,
+    // After the others: what a script says weighs by what memory evidence already supports.
+    script::apply,
 ];

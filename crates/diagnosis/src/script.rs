@@ -1,0 +1,171 @@
+//! The training scripts as the rules see them: facts over all files, and how the processes are bound to their GPUs.
+//!
+//! Knows facts and their order; knows no cause.
+
+use rankscope_model::{
+    DeviceClass, Evidence, Fact, FactKind, FlowProcess, Framework, GuardKind, Launcher, ScriptEvidence, ScriptFact,
+    SetDeviceHow,
+};
+
+/// All scripts of the evidence.
+pub(crate) struct ScriptView<'a> {
+    evidence: &'a Evidence,
+    scripts: &'a [ScriptEvidence],
+}
+
+/// How the script binds each process to its GPU.
+pub(crate) enum Binding<'a> {
+    /// Before anything touches CUDA.
+    First {
+        /// The call that binds.
+        set: &'a ScriptFact,
+    },
+    /// Only after something has touched CUDA.
+    Late {
+        /// The call that binds.
+        set: &'a ScriptFact,
+        /// What comes before it.
+        touch: &'a ScriptFact,
+    },
+    /// To the same GPU in every process.
+    Shared {
+        /// The call that binds.
+        set: &'a ScriptFact,
+    },
+    /// Not at all, though processes are started or joined here.
+    Missing {
+        /// The process group or the wrapper.
+        at: &'a ScriptFact,
+    },
+    /// A framework does it.
+    Framework,
+    /// Cannot be told: nothing is distributed here, or code that was not uploaded may do it.
+    Unknown,
+}
+
+impl<'a> ScriptView<'a> {
+    /// Of the evidence.
+    pub fn new(evidence: &'a Evidence) -> Self {
+        Self { evidence, scripts: &evidence.scripts }
+    }
+
+    /// No script was read.
+    pub fn is_empty(&self) -> bool {
+        self.scripts.is_empty()
+    }
+
+    /// Facts of one kind over all scripts, in the order of the flow; the branch for a single process is left out when
+    /// the job is distributed.
+    pub fn all(&self, kind: FactKind) -> Vec<&'a ScriptFact> {
+        let is_distributed = self.is_distributed();
+        let counts = |fact: &&ScriptFact| {
+            !(is_distributed && fact.guard.as_ref().is_some_and(|guard| guard.kind == GuardKind::SingleProcess))
+        };
+        self.scripts.iter().flat_map(|script| script.all(kind)).filter(counts).collect()
+    }
+
+    /// Whether there is one.
+    pub fn has(&self, kind: FactKind) -> bool {
+        self.scripts.iter().any(|script| script.has(kind))
+    }
+
+    /// Some script uses it.
+    pub fn uses(&self, framework: Framework) -> bool {
+        self.scripts.iter().any(|script| script.uses(framework))
+    }
+
+    /// Some script is started this way.
+    pub fn starts_by(&self, launcher: Launcher) -> bool {
+        self.scripts.iter().any(|script| script.launchers.contains(&launcher))
+    }
+
+    /// One process for each GPU, as far as the scripts tell.
+    pub fn is_distributed(&self) -> bool {
+        self.scripts.iter().any(ScriptEvidence::is_distributed)
+    }
+
+    /// The program itself is among the scripts, whole: what is not in it is not done by it. Code of the project that
+    /// was not uploaded may still do it, see [`Self::calls_elsewhere`].
+    pub fn is_whole(&self) -> bool {
+        self.scripts.iter().any(|script| script.is_entry) && self.scripts.iter().all(|script| script.is_whole)
+    }
+
+    /// A call into code of the project that was not uploaded, by a name with one of these words in it.
+    pub fn calls_elsewhere(&self, words: &[&str]) -> Option<&'a ScriptFact> {
+        self.scripts.iter().flat_map(|script| script.all(FactKind::CallsImported)).find(|fact| match &fact.what {
+            Fact::CallsImported { module, name } => {
+                let lower = name.to_ascii_lowercase();
+                words.iter().any(|word| lower.contains(word)) && !self.has_module(module)
+            }
+            _ => false,
+        })
+    }
+
+    /// The file of a module is among the scripts.
+    fn has_module(&self, module: &str) -> bool {
+        let stem = module.rsplit('.').next().unwrap_or_default();
+        self.scripts.iter().any(|script| {
+            let name = self.evidence.artifact_name(script.at.artifact);
+            let own = name.rsplit('/').next().unwrap_or_default();
+            own.strip_suffix(".py").is_some_and(|own| own == stem)
+        })
+    }
+
+    /// How processes are bound.
+    pub fn binding(&self) -> Binding<'a> {
+        let frameworks = |script: &ScriptEvidence| script.frameworks.iter().any(|framework| framework.binds_device());
+        let sets: Vec<&ScriptFact> =
+            self.all(FactKind::SetDevice).into_iter().filter(|fact| is_lasting(&fact.what)).collect();
+        let groups = self.all(FactKind::InitProcessGroup);
+        let binds = |fact: &&&ScriptFact| match &fact.what {
+            Fact::InitProcessGroup { binds_device, device_id, .. } => {
+                *binds_device || device_id.as_ref().is_some_and(|device| device.class.follows_rank())
+            }
+            _ => false,
+        };
+        if let Some(set) = sets.iter().find(|set| shares_one(&set.what)) {
+            return if self.is_distributed() { Binding::Shared { set } } else { Binding::Unknown };
+        }
+        if let Some(set) = sets.first().copied() {
+            let touch = self.touches().into_iter().find(|touch| ScriptEvidence::precedes(touch, set) == Some(true));
+            return match touch {
+                Some(touch) => Binding::Late { set, touch },
+                None => Binding::First { set },
+            };
+        }
+        if groups.iter().any(|group| binds(&group)) || self.scripts.iter().any(frameworks) {
+            return Binding::Framework;
+        }
+        let elsewhere = ["dist", "ddp", "device", "setup", "init_env", "init_process", "launch"];
+        let wraps = self.all(FactKind::WrapDdp).into_iter().chain(self.all(FactKind::WrapFsdp));
+        match groups.into_iter().chain(wraps).next() {
+            Some(at) if self.is_whole() && self.calls_elsewhere(&elsewhere).is_none() => Binding::Missing { at },
+            _ => Binding::Unknown,
+        }
+    }
+
+    /// What initialises CUDA on the current or a fixed GPU, in training processes.
+    fn touches(&self) -> Vec<&'a ScriptFact> {
+        let kinds = [FactKind::CudaCall, FactKind::NamedDevice, FactKind::ModelToDevice, FactKind::WrapDdp];
+        let trains = |fact: &&ScriptFact| !matches!(fact.flow.process, FlowProcess::Worker | FlowProcess::Uncalled);
+        let on_default = |fact: &&ScriptFact| match &fact.what {
+            Fact::CudaCall { device, .. } => device.as_ref().is_none_or(|device| device.class.is_shared_default()),
+            Fact::NamedDevice { device, .. } | Fact::ModelToDevice { device, .. } => device.class.is_shared_default(),
+            _ => true,
+        };
+        kinds.iter().flat_map(|kind| self.all(*kind)).filter(trains).filter(on_default).collect()
+    }
+}
+
+/// Binds the process for good, not only within a block.
+fn is_lasting(what: &Fact) -> bool {
+    matches!(what, Fact::SetDevice { how, .. } if *how != SetDeviceHow::WithDevice)
+}
+
+/// The same GPU in every process. A list of visible devices that is written out hides cards, it binds nothing.
+fn shares_one(what: &Fact) -> bool {
+    matches!(
+        what,
+        Fact::SetDevice { how: SetDeviceHow::SetDevice, device } if matches!(device.class, DeviceClass::Literal(_))
+    )
+}
