@@ -33,13 +33,16 @@ pub fn title_text(text: &str) -> String {
     shown_line(text).replace('&', "&amp;").replace('<', "&lt;")
 }
 
-/// The first sentence and the rest. A full stop ends a sentence only where a space and a capital or a figure follow, so
-/// that `train.py`, `1.5` and `e.g. more` stay whole.
+/// The first sentence and the rest. A full stop ends a sentence only where a space and then a capital or a digit
+/// follow, and not after an abbreviation, so that `train.py`, `1.5` and `e.g. 3` stay whole.
 pub fn first_sentence(text: &str) -> (&str, &str) {
+    const ABBREVIATIONS: [&str; 6] = ["e.g", "i.e", "vs", "approx", "no", "ca"];
     for (at, _) in text.match_indices(". ") {
         let (first, rest) = text.split_at(at + 1);
         let rest = rest.trim_start();
-        if rest.starts_with(|next: char| next.is_uppercase() || next.is_ascii_digit()) {
+        let last_word = first.trim_end_matches('.').rsplit([' ', '(']).next().unwrap_or_default();
+        let begins = rest.chars().next().is_some_and(|c| c.is_uppercase() || c.is_ascii_digit());
+        if begins && !ABBREVIATIONS.contains(&last_word) {
             return (first, rest);
         }
     }
@@ -118,7 +121,7 @@ pub fn speaks_of(file: &ArtifactInfo) -> String {
 pub fn confidence(value: f64) -> &'static str {
     match value {
         v if v >= 0.9 => "very likely",
-        v if v >= 0.7 => "likely",
+        v if v >= 0.65 => "likely",
         v if v >= 0.2 => "possible",
         _ => "unlikely",
     }
@@ -182,7 +185,8 @@ mod tests {
     #[test]
     fn sentences_end_before_capitals_only() {
         assert_eq!(first_sentence("See train.py. It binds nothing."), ("See train.py.", "It binds nothing."));
-        assert_eq!(first_sentence("About 1.5 GiB, e.g. more."), ("About 1.5 GiB, e.g. more.", ""));
+        assert_eq!(first_sentence("14.5 GiB here. 2.6 GiB are open."), ("14.5 GiB here.", "2.6 GiB are open."));
+        assert_eq!(first_sentence("About 1.5 GiB, e.g. 3 or more."), ("About 1.5 GiB, e.g. 3 or more.", ""));
         assert_eq!(
             first_sentence("It is at 31.5 GiB. 6.0 GiB are explained."),
             ("It is at 31.5 GiB.", "6.0 GiB are explained.")

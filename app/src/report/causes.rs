@@ -6,6 +6,9 @@ use crate::words;
 use leptos::prelude::*;
 use rankscope_model::{Cause, CauseLabel, Diagnosis, EvidenceRef, Verdict};
 
+/// Below this the first cause is one of several: shown, not accused.
+const ACCUSED_FROM: f64 = 0.5;
+
 /// Every cause, best first.
 pub fn causes(diagnosis: &Diagnosis, places: &Places<'_>) -> AnyView {
     let Some((first, others)) = diagnosis.causes.split_first() else {
@@ -16,8 +19,9 @@ pub fn causes(diagnosis: &Diagnosis, places: &Places<'_>) -> AnyView {
         view! { <div class="others"><h3>"Considered, less likely"</h3>{lines}</div> }
     });
     let settled = !matches!(first.label, CauseLabel::Unresolved | CauseLabel::Benign);
+    let accusing = settled && first.confidence >= ACCUSED_FROM;
     view! {
-        <section class="card cause" class:accusing=settled class:unsettled=!settled aria-label="Cause">
+        <section class="card cause" class:accusing=accusing class:doubtful=settled && !accusing class:unsettled=!settled aria-label="Cause">
             <div class="cause-head">
                 <h2>{first.label.title()}</h2>
                 {settled.then(|| confidence(first.confidence))}

@@ -224,10 +224,10 @@ fn composition_card(composition: &[Composition], places: &Places<'_>) -> AnyView
     let mut sources: Vec<&str> = composition.iter().map(|device| device.source.as_str()).collect();
     sources.retain(|source| !source.is_empty());
     sources.dedup();
-    let sources = sources.into_iter().map(|source| view! { " " {places.source(source)} }).collect_view();
+    let sources = places.sources(&sources);
     view! {
         <section class="card" id="composition" aria-labelledby="composition-title">
-            <h2 id="composition-title">"What fills each card" <span>"read from" {sources}</span></h2>
+            <h2 id="composition-title">"What fills each card" <span>"read from"{sources}</span></h2>
             <div class="figure">{drawings(|width| svg::composition(composition, width, Theme::Page))}</div>
             <ul class="key">{key}{free}</ul>
             {table(

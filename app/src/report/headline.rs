@@ -7,12 +7,16 @@ use leptos::prelude::*;
 use rankscope_model::{Bytes, Diagnosis, Imbalance, Report};
 use std::collections::BTreeSet;
 
+/// A headline longer than this is set smaller.
+const LONG_HEADLINE: usize = 120;
+
 /// Run, verdict, summary and facts.
 pub fn headline(report: &Report) -> AnyView {
     let diagnosis = &report.diagnosis;
     let summary = words::shown_line(&diagnosis.summary);
     let (first, rest) = words::first_sentence(&summary);
     let (first, rest) = (first.to_owned(), rest.to_owned());
+    let long = first.chars().count() > LONG_HEADLINE;
     view! {
         <header class="headline">
             <p class="run">
@@ -21,7 +25,7 @@ pub fn headline(report: &Report) -> AnyView {
                 <time datetime=words::time_iso(report.run.created_at)>{words::time(report.run.created_at)}</time>
             </p>
             <p class="verdict-word">{icons::verdict(diagnosis.verdict)}{diagnosis.verdict.title()}</p>
-            <h1>{first}</h1>
+            <h1 class=long.then_some("long")>{first}</h1>
             {(!rest.is_empty()).then(|| view! { <p class="lede">{rest}</p> })}
             {copy_button(&summary, "Copy this sentence")}
             {diagnosis.imbalance.as_ref().map(facts)}

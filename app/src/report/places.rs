@@ -121,20 +121,36 @@ impl<'a> Places<'a> {
         views.into_any()
     }
 
-    /// A source in words (`smi.txt:9-45`) as a link to its file, where that is listed.
-    pub fn source(&self, source: &str) -> AnyView {
-        let file = self.files.iter().position(|file| {
-            source
-                .strip_prefix(file.name.as_str())
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '@', ' ']))
-        });
-        let text = words::shown_line(source);
-        match file {
-            Some(file) => {
-                view! { <a class="ev" href=format!("#{}", file_anchor(file))><bdi>{text}</bdi></a> }.into_any()
+    /// Where figures come from, as links: a single place in full (`smi.txt:9-45`), several only by their files.
+    pub fn sources(&self, sources: &[&str]) -> AnyView {
+        let found: Vec<(&str, Option<usize>)> = sources.iter().map(|source| (*source, self.file_of(source))).collect();
+        let mut links: Vec<(String, Option<usize>)> = Vec::new();
+        for &(source, file) in &found {
+            let name =
+                file.filter(|_| found.len() > 1).and_then(|file| self.files.get(file)).map(|file| file.name.as_str());
+            let link = (words::shown_line(name.unwrap_or(source)), file);
+            if !links.contains(&link) {
+                links.push(link);
             }
-            None => view! { <span class="ev"><bdi>{text}</bdi></span> }.into_any(),
         }
+        links
+            .into_iter()
+            .map(|(text, file)| match file {
+                Some(file) => {
+                    view! { " " <a class="ev" href=format!("#{}", file_anchor(file))><bdi>{text}</bdi></a> }.into_any()
+                }
+                None => view! { " " <span class="ev"><bdi>{text}</bdi></span> }.into_any(),
+            })
+            .collect_view()
+            .into_any()
+    }
+
+    /// The file that a source in words begins with.
+    fn file_of(&self, source: &str) -> Option<usize> {
+        self.files.iter().position(|file| {
+            let rest = source.strip_prefix(file.name.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '@', ' ']))
+        })
     }
 }
 
