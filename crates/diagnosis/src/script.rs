@@ -90,14 +90,24 @@ impl<'a> ScriptView<'a> {
         self.scripts.iter().any(|script| script.is_entry) && self.scripts.iter().all(|script| script.is_whole)
     }
 
-    /// A call into code of the project that was not uploaded, by a name with one of these words in it.
-    pub fn calls_elsewhere(&self, words: &[&str]) -> Option<&'a ScriptFact> {
-        self.scripts.iter().flat_map(|script| script.all(FactKind::CallsImported)).find(|fact| match &fact.what {
-            Fact::CallsImported { module, name } => {
-                let lower = name.to_ascii_lowercase();
-                words.iter().any(|word| lower.contains(word)) && !self.has_module(module)
-            }
-            _ => false,
+    /// Code of the project that was not uploaded is called by a name with one of these words in it.
+    pub fn calls_elsewhere(&self, words: &[&str]) -> bool {
+        self.missing_calls().any(|name| words.iter().any(|word| name.contains(word)))
+    }
+
+    /// A call that may choose the GPU: `setup_distributed`, but not `get_dataset_distributed`.
+    fn may_bind_elsewhere(&self) -> bool {
+        let words = ["dist", "ddp", "device", "setup", "init_env", "init_process", "launch"];
+        self.missing_calls().any(|name| {
+            words.iter().any(|word| name.contains(word)) && !name.contains("data") && !name.contains("sampler")
+        })
+    }
+
+    /// Names that are called in files of the project which are not among the scripts, in lower case.
+    fn missing_calls(&self) -> impl Iterator<Item = String> {
+        self.scripts.iter().flat_map(|script| &script.facts).filter_map(|fact| match &fact.what {
+            Fact::CallsImported { module, name } if !self.has_module(module) => Some(name.to_ascii_lowercase()),
+            _ => None,
         })
     }
 
@@ -136,10 +146,9 @@ impl<'a> ScriptView<'a> {
         if groups.iter().any(|group| binds(&group)) || self.scripts.iter().any(frameworks) {
             return Binding::Framework;
         }
-        let elsewhere = ["dist", "ddp", "device", "setup", "init_env", "init_process", "launch"];
         let wraps = self.all(FactKind::WrapDdp).into_iter().chain(self.all(FactKind::WrapFsdp));
         match groups.into_iter().chain(wraps).next() {
-            Some(at) if self.is_whole() && self.calls_elsewhere(&elsewhere).is_none() => Binding::Missing { at },
+            Some(at) if self.is_whole() && !self.may_bind_elsewhere() => Binding::Missing { at },
             _ => Binding::Unknown,
         }
     }

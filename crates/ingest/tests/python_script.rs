@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use rankscope_ingest::{Limits, ReadContext, ReadError, python_script};
 use rankscope_model::DeviceClass::{AskedCurrent, Auto, Cpu, Current, Literal, LocalRank, Rank};
 use rankscope_model::{
-    ArtifactId, DeviceClass, Evidence, Fact, FactKind, FlowProcess, Framework, GuardKind, Kept, Launcher, LoaderRole,
-    LoopKind, MapLocation, Place, RankWork, SamplerUse, ScriptEvidence, ScriptFact, SetDeviceHow,
+    ArtifactId, ArtifactKind, DeviceClass, Evidence, Fact, FactKind, FlowProcess, Framework, GuardKind, Kept, Launcher,
+    LoaderRole, LoopKind, MapLocation, Place, RankWork, SamplerUse, ScriptEvidence, ScriptFact, SetDeviceHow,
 };
 use std::path::PathBuf;
 
@@ -757,4 +757,24 @@ proptest! {
     ) {
         let _ = try_read("a.py", pieces.concat().as_bytes());
     }
+}
+
+#[test]
+fn uploads_reach_the_reader_and_keep_what_it_refuses() {
+    let upload = |name: &str, text: &str| {
+        rankscope_ingest::read_upload(name, &mut std::io::Cursor::new(text.as_bytes()), &Limits::default())
+    };
+    let script = upload("train.py", "import torch\ntorch.cuda.empty_cache()\n");
+    assert_eq!(script.artifacts[0].kind, ArtifactKind::PythonScript);
+    assert!(script.scripts[0].has(FactKind::EmptyCache) && script.artifacts[0].bytes > 0);
+
+    let cell = r#"{"cells": [{"cell_type": "code", "source": ["import torch\n", "torch.cuda.empty_cache()"]}]}"#;
+    let notebook = upload("train.ipynb", cell);
+    assert_eq!(notebook.artifacts[0].kind, ArtifactKind::PythonScript);
+    assert!(notebook.scripts[0].has(FactKind::EmptyCache));
+
+    let refused = upload("train.py", &format!("x = {}1", "-".repeat(100_000)));
+    assert_eq!(refused.artifacts[0].kind, ArtifactKind::PythonScript);
+    assert!(refused.artifacts[0].warnings[0].contains("nesting"), "{:?}", refused.artifacts[0].warnings);
+    assert!(refused.scripts.is_empty());
 }

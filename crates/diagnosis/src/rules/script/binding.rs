@@ -126,7 +126,8 @@ fn order(told: &mut Told) {
             place(told.case, first),
             place(told.case, group)
         );
-        told.ledger.status(item, ItemStatus::Suspect);
+        // What the parent does may be cleaned up before the ranks start; within one flow the order is plain.
+        told.ledger.status(item, if early.is_empty() { ItemStatus::Suspect } else { ItemStatus::Fail });
         told.claim(item, None, Severity::Warning, text, &[first, group]);
     } else if told.case.scripts.is_whole() {
         let text = format!("The process group is made at {}, before anything goes to a GPU.", place(told.case, group));

@@ -101,7 +101,7 @@ fn object_collectives(told: &mut Told) {
         told.signal(&[label], weight::FAIR, &text, &unknown);
     } else if facts.is_empty()
         && told.case.scripts.is_whole()
-        && told.case.scripts.calls_elsewhere(&["gather", "eval", "metric"]).is_none()
+        && !told.case.scripts.calls_elsewhere(&["gather", "eval", "metric"])
     {
         told.signal(&[label], -weight::GOOD, "The script uses no object collective.", &[]);
     }
@@ -211,7 +211,7 @@ fn eval_on_all(told: &mut Told) {
         told.signal(&[label], -weight::FAIR, "All ranks evaluate, as far as the script tells.", &evals);
     } else if evals.is_empty()
         && told.case.scripts.is_whole()
-        && told.case.scripts.calls_elsewhere(&["eval", "valid", "test"]).is_none()
+        && !told.case.scripts.calls_elsewhere(&["eval", "valid", "test"])
     {
         let trainer = told.case.scripts.has(FactKind::TrainerBuilt);
         if !trainer {

@@ -63,7 +63,7 @@ fn loads(told: &mut Told) {
         }
     } else if told.case.scripts.is_whole() {
         let words = ["load", "resume", "restore", "ckpt", "checkpoint", "pretrain"];
-        let gain = if told.case.scripts.calls_elsewhere(&words).is_some() { weight::FAINT } else { weight::GOOD };
+        let gain = if told.case.scripts.calls_elsewhere(&words) { weight::FAINT } else { weight::GOOD };
         told.signal(&[LOADED], -gain, "Nothing in the script loads a checkpoint.", &[]);
     }
 }
@@ -164,7 +164,7 @@ fn workers(told: &mut Told) {
         told.claim(Item::DeviceVisibility, Some(WORKERS), Severity::Warning, text, &facts);
     } else if told.case.scripts.is_whole() && !told.case.scripts.has(FactKind::DataLoader) {
         let no_workers = !told.case.scripts.has(FactKind::Spawn);
-        if no_workers && told.case.scripts.calls_elsewhere(&["load", "data"]).is_none() {
+        if no_workers && !told.case.scripts.calls_elsewhere(&["load", "data"]) {
             told.signal(&[WORKERS], -weight::FAIR, "The script starts no worker processes.", &[]);
         }
     }
