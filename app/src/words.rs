@@ -117,9 +117,9 @@ pub fn speaks_of(file: &ArtifactInfo) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
-/// How sure, in a word. The figure always stands beside it.
+/// How sure, in a word. The figure always stands beside it with two decimals, so the word follows those.
 pub fn confidence(value: f64) -> &'static str {
-    match value {
+    match (value * 100.0).round() / 100.0 {
         v if v >= 0.9 => "very likely",
         v if v >= 0.65 => "likely",
         v if v >= 0.2 => "possible",
@@ -180,6 +180,13 @@ mod tests {
         assert_eq!(shown("a\u{202e}txt.exe\u{7}"), "a\u{27e8}U+202E\u{27e9}txt.exe\u{fffd}");
         assert_eq!(shown("显存 ünïcode\tok"), "显存 ünïcode\tok");
         assert_eq!(shown_line("  two\n lines "), "two lines");
+    }
+
+    #[test]
+    fn the_word_agrees_with_the_figure_beside_it() {
+        assert_eq!(confidence(0.1951), "possible", "shown as 0.20");
+        assert_eq!(confidence(0.1949), "unlikely", "shown as 0.19");
+        assert_eq!(confidence(0.896), "very likely", "shown as 0.90");
     }
 
     #[test]

@@ -154,7 +154,8 @@ async fn arrives<T>(limits: &Limits, next: impl Future<Output = Result<T, Multip
 
 async fn read_file(mut field: Field<'_>, store: &Store, budget: &mut Budget<'_>) -> Result<Received> {
     let limits = budget.limits;
-    let name = clean_line(field.file_name().unwrap_or_default(), limits.max_name_chars).unwrap_or_default();
+    let name = sent_name(field.file_name().unwrap_or_default());
+    let name = clean_line(&name, limits.max_name_chars).unwrap_or_default();
     let mut spool = Spool::new(store)?;
     while let Some(chunk) = budget.chunk(&mut field).await? {
         if spool.bytes + chunk.len() as u64 > limits.max_file_bytes {
@@ -169,6 +170,12 @@ async fn read_file(mut field: Field<'_>, store: &Store, budget: &mut Budget<'_>)
         spool.push(chunk).await?;
     }
     spool.finish(name).await
+}
+
+/// A file's name as its owner knows it. Browsers write these three characters as escapes, and no others
+/// (HTML standard, multipart/form-data encoding); a line break in a name reads as a space.
+fn sent_name(escaped: &str) -> String {
+    escaped.replace("%22", "\"").replace("%0D%0A", " ").replace("%0D", " ").replace("%0A", " ")
 }
 
 /// A short text field; `None` if it is longer than `max_bytes`.
@@ -287,6 +294,13 @@ mod tests {
         }
         body.extend_from_slice(b"--B--\r\n");
         body
+    }
+
+    #[test]
+    fn names_are_shown_as_their_owner_wrote_them() {
+        assert_eq!(sent_name("a %22quoted%22 log.txt"), "a \"quoted\" log.txt");
+        assert_eq!(sent_name("two%0D%0Alines%0A.txt"), "two lines .txt");
+        assert_eq!(sent_name("50%2F%41.txt"), "50%2F%41.txt", "nothing else is an escape");
     }
 
     async fn multipart(body: Body) -> Multipart {
