@@ -345,6 +345,16 @@ mod browser {
     fn kind(slug: &str) -> &'static str {
         match slug {
             "nvidia_smi" => ArtifactKind::NvidiaSmi,
+            "nvidia_smi_csv" => ArtifactKind::NvidiaSmiCsv,
+            "nvidia_smi_query" => ArtifactKind::NvidiaSmiQuery,
+            "nvidia_smi_monitor" => ArtifactKind::NvidiaSmiMonitor,
+            "nvidia_smi_list" => ArtifactKind::NvidiaSmiList,
+            "gpu_topology" => ArtifactKind::GpuTopology,
+            "gpustat" => ArtifactKind::Gpustat,
+            "nvitop" => ArtifactKind::Nvitop,
+            "prometheus" => ArtifactKind::Prometheus,
+            "rocm_smi" => ArtifactKind::RocmSmi,
+            "nvml" => ArtifactKind::Nvml,
             "step_log" => ArtifactKind::StepLog,
             "oom_message" => ArtifactKind::OomMessage,
             "torch_snapshot" => ArtifactKind::TorchSnapshot,

@@ -53,16 +53,11 @@ fn subject() -> impl Strategy<Value = Subject> {
 fn table() -> impl Strategy<Value = DeviceTable> {
     let device = (place(), subject(), bytes(), bytes(), option::of(any::<u8>()), option::of(any::<bool>())).prop_map(
         |(at, subject, used, total, utilization_percent, display_active)| DeviceRow {
-            at,
-            subject,
-            name: None,
-            bus_id: None,
-            uuid: None,
             used,
             total,
             utilization_percent,
             display_active,
-            mig_enabled: None,
+            ..DeviceRow::new(at, subject)
         },
     );
     let names = prop_oneof![Just("python"), Just("Unknown Error"), Just("sglang::x"), Just(""), Just("显")];

@@ -15,6 +15,24 @@ pub struct ArtifactId(pub u32);
 pub enum ArtifactKind {
     /// The plain `nvidia-smi` table, one or several.
     NvidiaSmi,
+    /// Rows of `nvidia-smi --query-gpu` or `--query-compute-apps`.
+    NvidiaSmiCsv,
+    /// `nvidia-smi -q`, as text or XML.
+    NvidiaSmiQuery,
+    /// `nvidia-smi dmon` or `pmon`.
+    NvidiaSmiMonitor,
+    /// `nvidia-smi -L`: names and UUIDs.
+    NvidiaSmiList,
+    /// `nvidia-smi topo -m`.
+    GpuTopology,
+    /// `gpustat`, as text or JSON.
+    Gpustat,
+    /// The screen of `nvitop`.
+    Nvitop,
+    /// Metrics of GPUs in the text format of Prometheus.
+    Prometheus,
+    /// `rocm-smi` or `amd-smi`, as text or JSON.
+    RocmSmi,
     /// A reading of this machine's devices through NVML.
     Nvml,
     /// A log with memory figures per rank or device and step.
@@ -38,6 +56,15 @@ impl ArtifactKind {
     pub fn title(self) -> &'static str {
         match self {
             Self::NvidiaSmi => "nvidia-smi table",
+            Self::NvidiaSmiCsv => "nvidia-smi CSV",
+            Self::NvidiaSmiQuery => "nvidia-smi -q report",
+            Self::NvidiaSmiMonitor => "nvidia-smi monitor",
+            Self::NvidiaSmiList => "nvidia-smi list",
+            Self::GpuTopology => "GPU topology",
+            Self::Gpustat => "gpustat",
+            Self::Nvitop => "nvitop",
+            Self::Prometheus => "Prometheus metrics",
+            Self::RocmSmi => "rocm-smi",
             Self::Nvml => "NVML reading",
             Self::StepLog => "step log",
             Self::OomMessage => "out-of-memory message",

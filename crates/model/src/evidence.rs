@@ -5,6 +5,7 @@
 use crate::artifact::{ArtifactId, ArtifactInfo, Provenance};
 use crate::script::ScriptEvidence;
 use crate::subject::{Phase, Quantity, Subject};
+use crate::topology::Topology;
 use crate::units::{Bytes, Rank, Step, UnixMicros};
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,8 @@ use serde::{Deserialize, Serialize};
 pub struct Evidence {
     /// The artifacts; [`ArtifactId`] is the position here.
     pub artifacts: Vec<ArtifactInfo>,
-    /// One per `nvidia-smi` table (or NVML reading), in order of appearance.
+    /// One per reading of a device tool (an `nvidia-smi` table, a row set of a loop, an NVML reading), in order of
+    /// appearance.
     #[serde(default)]
     pub device_tables: Vec<DeviceTable>,
     /// One per log line that says memory or batch shape of a rank or device.
@@ -28,6 +30,9 @@ pub struct Evidence {
     /// Training scripts, one per file.
     #[serde(default)]
     pub scripts: Vec<ScriptEvidence>,
+    /// How GPUs are linked, one per printed matrix.
+    #[serde(default)]
+    pub topologies: Vec<Topology>,
 }
 
 impl Evidence {
@@ -41,6 +46,7 @@ impl Evidence {
         self.ooms.append(&mut other.ooms);
         self.snapshots.append(&mut other.snapshots);
         self.scripts.append(&mut other.scripts);
+        self.topologies.append(&mut other.topologies);
     }
 
     /// The artifact's display name, or an empty text for an id that does not exist.
@@ -58,6 +64,7 @@ impl Evidence {
         self.steps.iter_mut().for_each(|row| shift(&mut row.at));
         self.ooms.iter_mut().for_each(|row| shift(&mut row.at));
         self.snapshots.iter_mut().for_each(|row| shift(&mut row.at));
+        self.topologies.iter_mut().for_each(|row| shift(&mut row.at));
         for script in &mut self.scripts {
             shift(&mut script.at);
             script.facts.iter_mut().for_each(|fact| shift(&mut fact.at));
@@ -84,6 +91,22 @@ pub struct DeviceTable {
     pub processes: Vec<ProcessRow>,
     /// Whether `processes` can be trusted to be the whole list.
     pub listing: ProcessListing,
+}
+
+impl DeviceTable {
+    /// A table in which nothing was read yet.
+    pub fn new(at: Provenance) -> Self {
+        Self {
+            at,
+            time_text: None,
+            time: None,
+            driver_version: None,
+            cuda_version: None,
+            devices: Vec::new(),
+            processes: Vec::new(),
+            listing: ProcessListing::Missing,
+        }
+    }
 }
 
 /// What is known about the completeness of a process list.
@@ -123,6 +146,40 @@ pub struct DeviceRow {
     pub display_active: Option<bool>,
     /// MIG is enabled on this device (its totals then are those of all slices).
     pub mig_enabled: Option<bool>,
+    /// Memory that the driver keeps for itself; not part of [`Self::used`] where it is printed (driver 510 and later).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<Bytes>,
+    /// Free memory as printed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free: Option<Bytes>,
+    /// Compute mode as printed: `Default`, `Exclusive_Process`, `Prohibited`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute_mode: Option<String>,
+    /// ECC is on, which costs capacity on cards with GDDR memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ecc_enabled: Option<bool>,
+}
+
+impl DeviceRow {
+    /// A row of which only the place and the card are known.
+    pub fn new(at: Provenance, subject: Subject) -> Self {
+        Self {
+            at,
+            subject,
+            name: None,
+            bus_id: None,
+            uuid: None,
+            used: None,
+            total: None,
+            utilization_percent: None,
+            display_active: None,
+            mig_enabled: None,
+            reserved: None,
+            free: None,
+            compute_mode: None,
+            ecc_enabled: None,
+        }
+    }
 }
 
 /// One process on one device in a [`DeviceTable`].
@@ -142,6 +199,13 @@ pub struct ProcessRow {
     pub used: Option<Bytes>,
     /// Global rank, where something tells it.
     pub rank: Option<Rank>,
+}
+
+impl ProcessRow {
+    /// A row of which only the place and the card are known.
+    pub fn new(at: Provenance, subject: Subject) -> Self {
+        Self { at, subject, pid: None, kind: None, name: None, used: None, rank: None }
+    }
 }
 
 /// One log line that says something of one rank (or device) at one step.

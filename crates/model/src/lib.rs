@@ -13,6 +13,7 @@ mod figures;
 mod report;
 mod script;
 mod subject;
+mod topology;
 mod units;
 
 pub use artifact::{ArtifactId, ArtifactInfo, ArtifactKind, EvidenceRef, Place, Provenance, Warning};
@@ -34,4 +35,5 @@ pub use script::{
     LoaderRole, LoopKind, MapLocation, RankWork, SamplerUse, ScriptEvidence, ScriptFact, SetDeviceHow,
 };
 pub use subject::{Phase, Quantity, Subject};
+pub use topology::{GpuLink, LinkKind, Topology, TopologyGpu};
 pub use units::{Bytes, GIB, KIB, MIB, Rank, Step, UnixMicros};

@@ -247,8 +247,6 @@ fn device_row(
         line.push_str(", MIG on");
     }
     DeviceRow {
-        at: page.line(&line),
-        subject,
         name,
         bus_id,
         uuid,
@@ -257,6 +255,7 @@ fn device_row(
         utilization_percent,
         display_active,
         mig_enabled: device.mig_enabled,
+        ..DeviceRow::new(page.line(&line), subject)
     }
 }
 

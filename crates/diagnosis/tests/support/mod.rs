@@ -51,16 +51,15 @@ impl Build {
         let devices = cards
             .iter()
             .map(|(gpu, used, total, util)| DeviceRow {
-                at: self.at(&format!("|   {gpu}  | {used}MiB / {total}MiB | {util}% |")),
-                subject: Subject::Device(*gpu),
                 name: Some("Tesla V100".to_owned()),
-                bus_id: None,
-                uuid: None,
                 used: Some(Bytes::from_mib(*used)),
                 total: Some(Bytes::from_mib(*total)),
                 utilization_percent: Some(*util),
                 display_active: Some(false),
-                mig_enabled: None,
+                ..DeviceRow::new(
+                    self.at(&format!("|   {gpu}  | {used}MiB / {total}MiB | {util}% |")),
+                    Subject::Device(*gpu),
+                )
             })
             .collect();
         let processes: Vec<ProcessRow> = rows

@@ -83,20 +83,14 @@ pub(super) fn parse_device(cells: &[&str]) -> Option<DeviceRow> {
     let is_mode = matches!(last, "On" | "Off" | "On-" | "N/A" | "TCC" | "WDDM" | "MCDM" | "ERR!");
     let name = if is_mode && !before.is_empty() { before.trim_end() } else { name };
     Some(DeviceRow {
-        at: Provenance::line(ArtifactId(0), 0, ""),
-        subject: Subject::Device(index),
         name: Some(name.to_owned()),
         bus_id: Some(bus_id.to_owned()),
-        uuid: None,
-        used: None,
-        total: None,
-        utilization_percent: None,
         display_active: match words.next() {
             Some("On") => Some(true),
             Some("Off") => Some(false),
             _ => None,
         },
-        mig_enabled: None,
+        ..DeviceRow::new(Provenance::line(ArtifactId(0), 0, ""), Subject::Device(index))
     })
 }
 

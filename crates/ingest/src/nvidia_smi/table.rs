@@ -45,16 +45,7 @@ enum Section {
 impl Open {
     pub(super) fn new(at: Provenance, time_text: Option<String>, time: Option<UnixMicros>) -> Self {
         Self {
-            table: DeviceTable {
-                at,
-                time_text,
-                time,
-                driver_version: None,
-                cuda_version: None,
-                devices: Vec::new(),
-                processes: Vec::new(),
-                listing: ProcessListing::Missing,
-            },
+            table: DeviceTable { time_text, time, ..DeviceTable::new(at) },
             section: Section::Devices,
             device: None,
             has_memory: false,
@@ -176,18 +167,8 @@ impl Open {
             return false;
         }
         let (used, total) = cells.get(1).and_then(|c| used_and_total(c)).unwrap_or_default();
-        self.table.devices.push(DeviceRow {
-            at: at.clone(),
-            subject: Subject::MigSlice { device, gpu_instance, compute_instance },
-            name: None,
-            bus_id: None,
-            uuid: None,
-            used,
-            total,
-            utilization_percent: None,
-            display_active: None,
-            mig_enabled: None,
-        });
+        let slice = Subject::MigSlice { device, gpu_instance, compute_instance };
+        self.table.devices.push(DeviceRow { used, total, ..DeviceRow::new(at.clone(), slice) });
         true
     }
 
