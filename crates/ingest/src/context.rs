@@ -30,6 +30,9 @@ pub struct Limits {
     pub max_step_records: usize,
     /// `nvidia-smi` tables kept of one file. Default 20 000: a day of one table every 5 seconds.
     pub max_tables: usize,
+    /// Rows of other device tools (CSV, monitors, metrics) kept of one file; above it, readings are thinned by time.
+    /// Default 60 000: two hours of 8 cards every second, in some 35 MB.
+    pub max_device_rows: usize,
     /// Out-of-memory messages kept of one file; repeats of the same message are counted once. Default 4096.
     pub max_oom_events: usize,
     /// Warnings kept of one file. Default 32.
@@ -48,6 +51,7 @@ impl Default for Limits {
             max_line_bytes: 64 << 10,
             max_step_records: 200_000,
             max_tables: 20_000,
+            max_device_rows: 60_000,
             max_oom_events: 4096,
             max_warnings: 32,
         }

@@ -8,6 +8,7 @@
 mod clock;
 pub mod container;
 mod context;
+mod device_tools;
 mod lines;
 pub mod nvidia_smi;
 pub mod oom;

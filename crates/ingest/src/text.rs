@@ -3,13 +3,14 @@
 //! Merges what they found and says what kind the file is. Knows no format itself.
 
 use crate::context::{ReadContext, ReadError};
+use crate::device_tools::DeviceTools;
 use crate::lines::for_each_line;
 use crate::nvidia_smi::TableReader;
 use crate::oom::OomReader;
 use crate::sniff::TextEncoding;
 use crate::step_log::StepReader;
 use rankscope_model::{ArtifactInfo, ArtifactKind, Evidence, Rank, Subject};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 
 /// Which readers look at a text.
@@ -37,11 +38,12 @@ pub(crate) fn read_with(
     ctx: &ReadContext<'_>,
     readers: Readers,
 ) -> Result<Evidence, ReadError> {
+    let mut tools = DeviceTools::new(ctx);
     let mut tables = TableReader::new(ctx);
     let mut steps = StepReader::new(ctx);
     let mut ooms = OomReader::new(ctx);
     let scan = for_each_line(input, encoding, ctx.limits, &mut |line, trust| {
-        if readers.tables && tables.line(&line) {
+        if readers.tables && (tools.line(&line) || tables.line(&line)) {
             return;
         }
         if readers.ooms && ooms.line(&line) {
@@ -68,29 +70,32 @@ pub(crate) fn read_with(
             ctx.limits.max_line_bytes >> 10
         ));
     }
-    let (device_tables, table_lines, warnings) = tables.finish();
+    let (mut device_tables, table_lines, warnings) = tables.finish();
     info.warnings.extend(warnings);
+    let table_lines = if device_tables.is_empty() { 0 } else { table_lines };
+    let found = tools.finish(&device_tables);
+    info.warnings.extend(found.warnings);
+    if !found.tables.is_empty() {
+        device_tables.extend(found.tables);
+        device_tables.sort_by_key(|table| table.at.place);
+    }
     let (ooms, warnings) = ooms.finish(&scan.trust);
     info.warnings.extend(warnings);
     let (steps, warnings) = steps.finish(&scan.trust);
     info.warnings.extend(warnings);
     info.warnings.truncate(ctx.limits.max_warnings);
 
-    let table_lines = if device_tables.is_empty() { 0 } else { table_lines };
-    info.kind = kind(table_lines, ooms.len() as u64, steps.len() as u64);
-    let evidence = Evidence { device_tables, steps, ooms, ..Evidence::default() };
-    note_subjects(&mut info, &evidence);
+    info.kind = kind(table_lines, &found.lines, ooms.len() as u64, steps.len() as u64);
+    let evidence = Evidence { device_tables, steps, ooms, topologies: found.topologies, ..Evidence::default() };
+    note_subjects(&mut info, &evidence, found.devices);
     Ok(Evidence { artifacts: vec![info], ..evidence })
 }
 
-fn kind(table_lines: u64, ooms: u64, steps: u64) -> ArtifactKind {
-    let weights = [
-        (table_lines, ArtifactKind::NvidiaSmi),
-        (ooms.saturating_mul(OOM_WEIGHT), ArtifactKind::OomMessage),
-        (steps, ArtifactKind::StepLog),
-    ];
+fn kind(table_lines: u64, tools: &BTreeMap<ArtifactKind, u64>, ooms: u64, steps: u64) -> ArtifactKind {
+    let tables = std::iter::once((table_lines, ArtifactKind::NvidiaSmi)).chain(tools.iter().map(|(k, n)| (*n, *k)));
+    let others = [(ooms.saturating_mul(OOM_WEIGHT), ArtifactKind::OomMessage), (steps, ArtifactKind::StepLog)];
     let mut best = (0, ArtifactKind::Text);
-    for (weight, kind) in weights {
+    for (weight, kind) in tables.chain(others) {
         if weight > best.0 {
             best = (weight, kind);
         }
@@ -99,9 +104,8 @@ fn kind(table_lines: u64, ooms: u64, steps: u64) -> ArtifactKind {
 }
 
 /// Which ranks and GPUs the file speaks of.
-fn note_subjects(info: &mut ArtifactInfo, evidence: &Evidence) {
+fn note_subjects(info: &mut ArtifactInfo, evidence: &Evidence, mut devices: BTreeSet<u32>) {
     let mut ranks = BTreeSet::new();
-    let mut devices = BTreeSet::new();
     let mut note = |subject: Subject| {
         ranks.extend(subject.rank());
         devices.extend(subject.device());
@@ -111,6 +115,9 @@ fn note_subjects(info: &mut ArtifactInfo, evidence: &Evidence) {
         table.processes.iter().for_each(|row| note(row.subject));
     }
     evidence.steps.iter().for_each(|row| note(row.subject));
+    for topology in &evidence.topologies {
+        topology.gpus.iter().for_each(|gpu| note(Subject::Device(gpu.device)));
+    }
     for oom in &evidence.ooms {
         ranks.extend(oom.rank.map(|Rank(rank)| rank));
         devices.extend(oom.device);
@@ -125,11 +132,15 @@ mod tests {
 
     #[test]
     fn the_kind_is_what_dominates() {
-        assert_eq!(kind(0, 0, 0), ArtifactKind::Text);
-        assert_eq!(kind(20, 0, 0), ArtifactKind::NvidiaSmi);
-        assert_eq!(kind(20, 1, 500), ArtifactKind::StepLog);
-        assert_eq!(kind(0, 1, 3), ArtifactKind::OomMessage);
-        assert_eq!(kind(0, 1, 8), ArtifactKind::OomMessage);
-        assert_eq!(kind(8, 1, 8), ArtifactKind::NvidiaSmi);
+        let none = BTreeMap::new();
+        assert_eq!(kind(0, &none, 0, 0), ArtifactKind::Text);
+        assert_eq!(kind(20, &none, 0, 0), ArtifactKind::NvidiaSmi);
+        assert_eq!(kind(20, &none, 1, 500), ArtifactKind::StepLog);
+        assert_eq!(kind(0, &none, 1, 3), ArtifactKind::OomMessage);
+        assert_eq!(kind(0, &none, 1, 8), ArtifactKind::OomMessage);
+        assert_eq!(kind(8, &none, 1, 8), ArtifactKind::NvidiaSmi);
+        let rows = BTreeMap::from([(ArtifactKind::NvidiaSmiCsv, 30)]);
+        assert_eq!(kind(20, &rows, 1, 8), ArtifactKind::NvidiaSmiCsv);
+        assert_eq!(kind(20, &rows, 1, 31), ArtifactKind::StepLog);
     }
 }

@@ -114,20 +114,6 @@ fn tables_of_the_cases_have_their_devices_and_processes() {
 }
 
 #[test]
-fn other_outputs_of_nvidia_smi_are_no_tables_and_raise_no_alarm() {
-    let Some(folder) = shared("data/nvidia_smi") else { return };
-    let wanted = |name: &str| {
-        ["_q.txt", "_topo.txt", "_L.txt", "_dmon.txt", "_pmon.txt"].iter().any(|end| name.ends_with(end))
-            || name.contains("smi-query")
-    };
-    for path in files(&folder, &wanted) {
-        let evidence = read(&path);
-        assert_eq!(evidence.artifacts[0].kind, ArtifactKind::Text, "{}", path.display());
-        assert_eq!(evidence.artifacts[0].warnings, Vec::<String>::new(), "{}", path.display());
-    }
-}
-
-#[test]
 fn real_logs_have_their_records() {
     let Some(folder) = shared("data/logs") else { return };
     let megatron = read(&folder.join("megatron_64ranks_tp4_pp16.out"));

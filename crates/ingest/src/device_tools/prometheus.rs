@@ -1,0 +1,280 @@
+//! Metrics of GPUs in the text format of Prometheus: `dcgm-exporter` (`DCGM_FI_DEV_FB_USED`, and `dcgm_fb_used` of its
+//! first versions) and `nvidia_gpu_exporter` (`nvidia_smi_memory_used_bytes`).
+//!
+//! One scrape is one reading. Exporters sample every half minute or so: peaks between are not in them.
+
+use super::sink::{Numbering, Sink};
+use super::values;
+use crate::lines::Line;
+use rankscope_model::{ArtifactKind, Bytes, DeviceRow, DeviceTable, MIB, Provenance, Subject, UnixMicros};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Devices in one scrape beyond this are not real.
+const MAX_ROWS: usize = 4096;
+/// Hosts whose scrapes may be mixed line by line.
+const MAX_HOSTS: usize = 256;
+/// Labels of one sample looked at.
+const MAX_LABELS: usize = 64;
+
+/// Gathers scrapes line by line.
+#[derive(Default)]
+pub(super) struct PrometheusReader {
+    /// The scrape of each host; without a host label there is one.
+    open: BTreeMap<String, Open>,
+    /// There was more than one host.
+    has_hosts: bool,
+}
+
+struct Open {
+    table: DeviceTable,
+    rows: BTreeMap<Key, DeviceRow>,
+    seen: BTreeSet<(&'static str, Key)>,
+    numbering: Numbering,
+}
+
+/// A device of a scrape: number, and GPU instance under MIG.
+type Key = (u32, Option<u32>);
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Metric {
+    Used(u64),
+    Free(u64),
+    Reserved(u64),
+    Total(u64),
+    Utilization(f64),
+    /// Of GPUs, but not of their memory.
+    Other,
+}
+
+impl PrometheusReader {
+    /// Takes a line; `true` if it was a sample of a GPU or its description.
+    pub(super) fn line(&mut self, line: &Line<'_>, sink: &mut Sink<'_>) -> bool {
+        let used = self.try_line(line, sink);
+        if used {
+            sink.count(ArtifactKind::Prometheus, 1);
+        }
+        used
+    }
+
+    pub(super) fn finish(&mut self, sink: &mut Sink<'_>) {
+        for open in std::mem::take(&mut self.open).into_values() {
+            open.give(sink);
+        }
+        if self.has_hosts {
+            sink.warn("metrics of several hosts are in this file; each host is a reading of its own".to_owned());
+        }
+    }
+
+    fn try_line(&mut self, line: &Line<'_>, sink: &mut Sink<'_>) -> bool {
+        if let Some(comment) = line.body.strip_prefix("# ") {
+            let name = comment.strip_prefix("HELP ").or_else(|| comment.strip_prefix("TYPE "));
+            return name.and_then(|rest| rest.split(' ').next()).is_some_and(|name| metric(name).is_some());
+        }
+        let Some((name, _)) = line.body.split_once('{') else { return false };
+        let Some((name, metric)) = metric(name.trim_end()) else { return false };
+        let Some(sample) = Sample::parse(line.body) else { return false };
+        if metric == Metric::Other {
+            let index = sample.label(&["gpu"]).and_then(values::index);
+            index.into_iter().for_each(|index| sink.see_device(index));
+            return index.is_some() || sample.label(&["uuid", "UUID"]).is_some();
+        }
+        self.add(name, metric, &sample, sink.at(line), sink);
+        true
+    }
+
+    fn add(
+        &mut self,
+        name: &'static str,
+        metric: Metric,
+        sample: &Sample<'_>,
+        mut at: Provenance,
+        sink: &mut Sink<'_>,
+    ) {
+        let uuid = sample.label(&["UUID", "uuid", "gpu_uuid"]);
+        let bus_id = sample.label(&["pci_bus_id"]);
+        let index = sample.label(&["gpu"]).and_then(values::index);
+        let numbering = if index.is_some() { Numbering::Printed } else { Numbering::ByName };
+        let Some(number) = index.or_else(|| sink.number(bus_id, uuid)) else { return };
+        let instance = sample.label(&["GPU_I_ID"]).and_then(values::index);
+        let key = (number, instance);
+        let host = sample.label(&["Hostname", "hostname"]).unwrap_or_default();
+        let begins = self.open.get(host).is_none_or(|open| {
+            open.seen.contains(&(name, key)) || open.numbering != numbering || open.rows.len() >= MAX_ROWS
+        });
+        if begins {
+            if let Some(open) = self.open.remove(host) {
+                open.give(sink);
+            }
+            if self.open.len() >= MAX_HOSTS
+                && let Some((_, open)) = self.open.pop_first()
+            {
+                open.give(sink);
+            }
+            self.has_hosts |= !self.open.is_empty();
+            let mut table = DeviceTable::new(at.clone());
+            table.time = sample.time;
+            table.at.time = sample.time;
+            let open = Open { table, rows: BTreeMap::new(), seen: BTreeSet::new(), numbering };
+            self.open.insert(host.to_owned(), open);
+        }
+        let Some(open) = self.open.get_mut(host) else { return };
+        open.seen.insert((name, key));
+        if let Some(driver) = sample.label(&["DCGM_FI_DRIVER_VERSION", "driver_version"]) {
+            open.table.driver_version.get_or_insert_with(|| driver.to_owned());
+        }
+        at.time = at.time.or(open.table.time);
+        let subject = match instance {
+            // The memory is the GPU instance's; its first compute instance stands for it.
+            Some(gpu_instance) => Subject::MigSlice { device: number, gpu_instance, compute_instance: 0 },
+            None => Subject::Device(number),
+        };
+        let row = open.rows.entry(key).or_insert_with(|| DeviceRow {
+            name: sample.label(&["modelName", "name"]).map(str::to_owned),
+            uuid: uuid.map(str::to_owned),
+            bus_id: bus_id.map(str::to_owned),
+            ..DeviceRow::new(at.clone(), subject)
+        });
+        match metric {
+            Metric::Used(unit) => {
+                row.used = sample.bytes(unit);
+                row.at = at;
+            }
+            Metric::Free(unit) => row.free = sample.bytes(unit),
+            Metric::Reserved(unit) => row.reserved = sample.bytes(unit),
+            Metric::Total(unit) => row.total = sample.bytes(unit),
+            Metric::Utilization(scale) => row.utilization_percent = sample.percent(scale),
+            Metric::Other => {}
+        }
+    }
+}
+
+impl Open {
+    fn give(mut self, sink: &mut Sink<'_>) {
+        for row in self.rows.values_mut().filter(|row| row.total.is_none()) {
+            // The driver's share is part of `used` where the exporter does not print it.
+            row.total = row
+                .used
+                .zip(row.free)
+                .map(|(used, free)| used.saturating_add(free).saturating_add(row.reserved.unwrap_or_default()));
+        }
+        // A slice of which only the utilisation is printed would hide the memory of its GPU.
+        let has_memory = |row: &DeviceRow| row.used.is_some() || row.total.is_some();
+        if self.rows.values().any(has_memory) {
+            self.rows.retain(|_, row| has_memory(row));
+        }
+        let (slices, mut devices): (Vec<_>, Vec<_>) =
+            self.rows.into_values().partition(|row| matches!(row.subject, Subject::MigSlice { .. }));
+        devices.extend(slices);
+        self.table.devices = devices;
+        sink.push(ArtifactKind::Prometheus, self.table, self.numbering);
+    }
+}
+
+/// What a metric says, and its name for telling samples apart.
+fn metric(name: &str) -> Option<(&'static str, Metric)> {
+    let known = [
+        ("DCGM_FI_DEV_FB_USED", Metric::Used(MIB)),
+        ("DCGM_FI_DEV_FB_FREE", Metric::Free(MIB)),
+        ("DCGM_FI_DEV_FB_RESERVED", Metric::Reserved(MIB)),
+        ("DCGM_FI_DEV_FB_TOTAL", Metric::Total(MIB)),
+        ("DCGM_FI_DEV_GPU_UTIL", Metric::Utilization(1.0)),
+        ("dcgm_fb_used", Metric::Used(MIB)),
+        ("dcgm_fb_free", Metric::Free(MIB)),
+        ("dcgm_gpu_utilization", Metric::Utilization(1.0)),
+        ("nvidia_smi_memory_used_bytes", Metric::Used(1)),
+        ("nvidia_smi_memory_free_bytes", Metric::Free(1)),
+        ("nvidia_smi_memory_reserved_bytes", Metric::Reserved(1)),
+        ("nvidia_smi_memory_total_bytes", Metric::Total(1)),
+        ("nvidia_smi_utilization_gpu_ratio", Metric::Utilization(100.0)),
+    ];
+    known.into_iter().find(|(known, _)| *known == name).or_else(|| {
+        ["DCGM_FI_", "nvidia_smi_", "dcgm_"].iter().any(|start| name.starts_with(start)).then_some(("", Metric::Other))
+    })
+}
+
+/// One line: name, labels, value and perhaps a time in milliseconds.
+struct Sample<'a> {
+    labels: Vec<(&'a str, &'a str)>,
+    value: f64,
+    time: Option<UnixMicros>,
+}
+
+impl<'a> Sample<'a> {
+    fn parse(body: &'a str) -> Option<Self> {
+        let (_, mut rest) = body.split_once('{')?;
+        let mut labels = Vec::new();
+        loop {
+            rest = rest.trim_start_matches([',', ' ']);
+            if let Some(after) = rest.strip_prefix('}') {
+                rest = after;
+                break;
+            }
+            let (key, after) = rest.split_once('=')?;
+            let after = after.trim_start().strip_prefix('"')?;
+            let end = unescaped_quote(after)?;
+            if labels.len() >= MAX_LABELS {
+                return None;
+            }
+            labels.push((key.trim(), after.get(..end)?));
+            rest = after.get(end + 1..)?;
+        }
+        let mut words = rest.split_ascii_whitespace();
+        let value: f64 = words.next()?.parse().ok()?;
+        let millis: Option<i64> = match words.next() {
+            Some(word) => Some(word.parse().ok()?),
+            None => None,
+        };
+        words.next().is_none().then_some(Self {
+            labels,
+            value,
+            time: millis.and_then(|ms| ms.checked_mul(1000)).map(UnixMicros),
+        })
+    }
+
+    /// The first of these labels that says something.
+    fn label(&self, names: &[&str]) -> Option<&'a str> {
+        names.iter().find_map(|name| {
+            self.labels.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| *value)
+        })
+    }
+
+    /// `None` for NaN, and for the huge numbers by which DCGM says that it does not know.
+    fn bytes(&self, unit: u64) -> Option<Bytes> {
+        // 2^47 is more memory than any GPU has.
+        Bytes::from_float(self.value, unit).filter(|bytes| bytes.0 < 1 << 47)
+    }
+
+    fn percent(&self, scale: f64) -> Option<u8> {
+        let percent = (self.value * scale).round();
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 0 and 100")]
+        (0.0..=100.0).contains(&percent).then_some(percent as u8)
+    }
+}
+
+fn unescaped_quote(text: &str) -> Option<usize> {
+    let mut is_escaped = false;
+    text.bytes().position(|b| {
+        let ends = b == b'"' && !is_escaped;
+        is_escaped = b == b'\\' && !is_escaped;
+        ends
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_have_labels_value_and_perhaps_a_time() {
+        let sample =
+            Sample::parse(r#"DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-a",pod="a\"}b"} 1024 1600000000000"#).unwrap();
+        assert_eq!(sample.label(&["gpu"]), Some("0"));
+        assert_eq!(sample.bytes(MIB), Some(Bytes::from_mib(1024)));
+        assert_eq!(sample.time, Some(UnixMicros(1_600_000_000_000_000)));
+        for broken in ["A{gpu=\"0\" 5", "A{gpu=0} 5", "A{gpu=\"0\"}", "A{gpu=\"0\"} x", "A{gpu=\"0\"} 1 2 3"] {
+            assert!(Sample::parse(broken).is_none(), "{broken}");
+        }
+        assert_eq!(Sample::parse("A{} 9223372036854775794").unwrap().bytes(MIB), None);
+        assert_eq!(Sample::parse("A{} NaN").unwrap().bytes(MIB), None);
+    }
+}
