@@ -68,6 +68,16 @@ impl<'a> Case<'a> {
             .max_by_key(|(index, view)| (view.lists_processes(), view.gpus.len(), view.max_used(), *index))
     }
 
+    /// The table whose cards are drawn: as [`Self::focus`], but a monitor of processes tells no use of the cards.
+    pub fn focus_with_memory(&self) -> Option<&TableView<'a>> {
+        self.table_series
+            .iter()
+            .filter_map(|series| self.focus_of(series))
+            .filter(|(_, view)| view.max_used().is_some())
+            .max_by_key(|(index, view)| (view.lists_processes(), view.gpus.len(), view.max_used(), *index))
+            .map(|(_, view)| view)
+    }
+
     /// The series that `table` belongs to.
     pub fn series_of(&self, table: usize) -> &[usize] {
         self.table_series.iter().find(|series| series.contains(&table)).map_or(&[], Vec::as_slice)

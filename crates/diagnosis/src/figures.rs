@@ -137,7 +137,12 @@ fn extend_span(spans: &mut Vec<PhaseSpan>, phase: Option<Phase>, x: i64) {
 }
 
 fn tables_timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject>) -> Option<Timeline> {
-    let series = case.table_series.iter().max_by_key(|series| series.len()).filter(|series| series.len() >= 2)?;
+    // Readings without the use of cards (a monitor of processes) have nothing to draw, however many they are.
+    let with_memory = |series: &&Vec<usize>| {
+        series.iter().any(|index| case.tables.get(*index).is_some_and(|view| view.max_used().is_some()))
+    };
+    let series = case.table_series.iter().filter(with_memory).max_by_key(|series| series.len());
+    let series = series.filter(|series| series.len() >= 2)?;
     let times: Option<Vec<UnixMicros>> =
         series.iter().map(|index| case.tables.get(*index).and_then(|view| view.table.time)).collect();
     // Two tables of the same second would fall on one place.
@@ -284,7 +289,7 @@ fn peaks(case: &Case, accused: &BTreeSet<Subject>) -> Option<Peaks> {
     let (quantity, values, capacity) = if let Some((comparison, _)) = &case.main {
         (comparison.quantity, comparison.values.clone(), common_capacity(comparison))
     } else {
-        let (_, view) = case.focus()?;
+        let view = case.focus_with_memory()?;
         let values: Vec<(Subject, u64)> = view.gpus.iter().filter_map(|gpu| Some((gpu.subject, gpu.used?))).collect();
         let totals: BTreeSet<u64> = view.gpus.iter().filter_map(|gpu| gpu.total).collect();
         let capacity = if totals.len() == 1 { totals.first().map(|t| Bytes(*t)) } else { None };
@@ -308,8 +313,8 @@ fn common_capacity(comparison: &Comparison) -> Option<Bytes> {
 // ---- composition ----
 
 fn composition(case: &Case, accused: &BTreeSet<Subject>) -> Vec<Composition> {
-    let mut found = match case.focus() {
-        Some((_, view)) => view.gpus.iter().filter_map(|gpu| of_card(case, view, gpu, accused)).collect(),
+    let mut found = match case.focus_with_memory() {
+        Some(view) => view.gpus.iter().filter_map(|gpu| of_card(case, view, gpu, accused)).collect(),
         None => Vec::new(),
     };
     if found.is_empty() {

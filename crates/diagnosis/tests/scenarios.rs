@@ -60,6 +60,35 @@ fn rows_that_appear_before_any_work_point_to_the_binding() {
 }
 
 #[test]
+fn a_loop_of_readings_is_drawn_over_time_beside_a_monitor_that_tells_no_memory() {
+    let rows: Vec<(u32, u32, &str, u64)> = (0..4).map(|g| (g, 500 + g, "python3", 0)).collect();
+    let (mut gpus, mut monitor) = (smi(), smi());
+    for second in 0..60 {
+        let heavy = if second < 20 { 9_000 } else { 15_000 };
+        let cards: Vec<(u32, u64, u64, u8)> =
+            (0..4).map(|g| (g, if g == 2 { heavy } else { 9_000 }, 24_268, 97)).collect();
+        if second < 30 {
+            gpus = gpus.table(Some(second), &cards, &[]);
+        }
+        monitor = monitor.table(Some(second), &cards, &rows);
+    }
+    let mut evidence = gpus.evidence;
+    for table in &mut monitor.evidence.device_tables {
+        table.devices.iter_mut().for_each(|row| (row.used, row.total) = (None, None));
+        table.processes.iter_mut().for_each(|row| row.used = None);
+    }
+    evidence.merge(monitor.evidence);
+    let diagnosis = run(&evidence);
+    let charts = figures(&evidence, &diagnosis, &Policy::default());
+    let timeline = charts.timeline.unwrap();
+    assert_eq!((timeline.axis, timeline.lines.len(), timeline.lines[2].x.len()), (SeriesAxis::UnixMicros, 4, 30));
+    assert_eq!(timeline.marks.iter().map(|m| m.x).collect::<Vec<_>>(), [timeline.lines[2].x[20]]);
+    assert_eq!(charts.peaks.unwrap().bars[2].peak, Bytes(15_000 * MIB));
+    assert_eq!(charts.composition.len(), 4);
+    assert_eq!(charts.composition[2].used(), Bytes(15_000 * MIB));
+}
+
+#[test]
 fn rows_that_come_with_the_work_point_to_a_helper() {
     let before: Vec<_> = (0..4).map(|g| (g, 1881, 40537, 0)).collect();
     let rows: Vec<_> = (0..4).map(|g| (g, 77301 + g, "python", 1877)).collect();
