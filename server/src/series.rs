@@ -77,6 +77,9 @@ impl SeriesSet {
         }
         set.add(Quantity::DeviceUsed, of_tables(evidence));
         set.add(Quantity::Requested, of_snapshots(evidence));
+        for quantity in [Quantity::Allocated, Quantity::Reserved] {
+            set.add(quantity, of_traces(evidence, quantity));
+        }
         set
     }
 
@@ -140,6 +143,25 @@ fn of_snapshots(evidence: &Evidence) -> (SeriesAxis, Vec<Column>) {
     }
     found.sort_by_key(|column| column.subject);
     (axis, found)
+}
+
+/// The highest value of each bucket of the profilers' traces: what was reached is never lost.
+fn of_traces(evidence: &Evidence, quantity: Quantity) -> (SeriesAxis, Vec<Column>) {
+    let mut axis = None;
+    let mut found: Vec<Column> = Vec::new();
+    for trace in &evidence.traces {
+        let subject = trace.rank.map(Subject::Rank).or(trace.device.map(Subject::Device));
+        let (Some(subject), Some(curve)) = (subject, &trace.curve) else { continue };
+        let band = if quantity == Quantity::Reserved { &curve.reserved } else { &curve.allocated };
+        if let Some(band) = band
+            && *axis.get_or_insert(curve.axis) == curve.axis
+            && found.iter().all(|column| column.subject != subject)
+        {
+            found.push(Column { subject, x: curve.x.clone(), y: band.high.clone() });
+        }
+    }
+    found.sort_by_key(|column| column.subject);
+    (axis.unwrap_or(SeriesAxis::Index), found)
 }
 
 /// Columns over `axis` where every point has its place on it and none goes back; else over the order of reading.

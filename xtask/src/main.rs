@@ -1,12 +1,14 @@
 //! Everything around the code: set-up, browser bundle, run and check.
 //!
-//! `cargo xtask serve | test | bundle | bench`. Brings what is missing and says so in one line each; knows nothing of
+//! `cargo xtask serve | test | bundle | bench | fuzz`. Brings what is missing and says so in one line each; knows nothing of
 //! what the product does.
 
+mod bench_snapshot;
 mod browser;
 mod bundle;
 mod command;
 mod fingerprint;
+mod fuzz;
 mod layout;
 mod node;
 mod say;
@@ -51,7 +53,28 @@ enum Task {
         profile: WasmProfile,
     },
     /// Measurements.
-    Bench,
+    Bench {
+        #[command(subcommand)]
+        what: Bench,
+    },
+    /// Fuzz the readers, with the files at hand as seeds.
+    Fuzz {
+        /// One target; all of them without it.
+        target: Option<String>,
+        /// How long each target runs.
+        #[arg(long, default_value_t = 60)]
+        seconds: u32,
+    },
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// The snapshot reader against CPython's unpickler; needs `../shared/bench` and a quiet machine.
+    Snapshot {
+        /// Also a file of 1.5 GB, whose making takes minutes and 8 GB of memory.
+        #[arg(long)]
+        big: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -59,10 +82,8 @@ fn main() -> ExitCode {
         Task::Serve { arguments } => serve::serve(&layout, &arguments),
         Task::Test { quick } => test::test(&layout, quick),
         Task::Bundle { profile } => bundle::bundle(&layout, profile).map(drop),
-        Task::Bench => {
-            say::line("there are no benchmarks yet");
-            Ok(())
-        }
+        Task::Bench { what: Bench::Snapshot { big } } => bench_snapshot::bench(&layout, big),
+        Task::Fuzz { target, seconds } => fuzz::fuzz(&layout, target.as_deref(), seconds),
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -358,6 +358,8 @@ mod browser {
             "step_log" => ArtifactKind::StepLog,
             "oom_message" => ArtifactKind::OomMessage,
             "torch_snapshot" => ArtifactKind::TorchSnapshot,
+            "profiler_trace" => ArtifactKind::ProfilerTrace,
+            "memory_timeline" => ArtifactKind::MemoryTimeline,
             "python_script" => ArtifactKind::PythonScript,
             "archive" => ArtifactKind::Archive,
             "unreadable" => ArtifactKind::Unreadable,

@@ -36,7 +36,7 @@ pub(crate) fn figures(case: &Case, diagnosis: &Diagnosis) -> Figures {
 fn timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject>) -> Option<Timeline> {
     steps_timeline(case, diagnosis, accused)
         .or_else(|| tables_timeline(case, diagnosis, accused))
-        .or_else(|| snapshots_timeline(case, accused))
+        .or_else(|| recorded_timeline(case, accused))
 }
 
 /// What to draw of the step records: the compared quantity if it has an axis, else the one of most ranks.
@@ -203,6 +203,32 @@ fn first_apart(
     })
 }
 
+/// Of snapshots and traces what shows more ranks; snapshots at a tie.
+fn recorded_timeline(case: &Case, accused: &BTreeSet<Subject>) -> Option<Timeline> {
+    let (snapshots, traces) = (snapshots_timeline(case, accused), traces_timeline(case, accused));
+    let lines = |timeline: &Option<Timeline>| timeline.as_ref().map_or(0, |timeline| timeline.lines.len());
+    if lines(&traces) > lines(&snapshots) { traces } else { snapshots }
+}
+
+fn traces_timeline(case: &Case, accused: &BTreeSet<Subject>) -> Option<Timeline> {
+    let (axis, lines) = crate::traces::lines(case)?;
+    let traces = case.evidence.traces.iter();
+    let capacities: BTreeSet<u64> = traces.filter_map(|trace| trace.capacity).map(|bytes| bytes.0).collect();
+    let mut marks = Vec::new();
+    if axis == SeriesAxis::UnixMicros {
+        let timed = case.evidence.ooms.iter().filter_map(|oom| Some((oom, oom.at.time?)));
+        marks.extend(timed.map(|(oom, time)| TimelineMark { x: time.0, text: oom_text(oom) }).take(MAX_MARKS));
+    }
+    Some(Timeline {
+        quantity: Quantity::Allocated,
+        axis,
+        lines: reduced(lines, accused, case),
+        capacity: if capacities.len() == 1 { capacities.first().map(|c| Bytes(*c)) } else { None },
+        phases: vec![],
+        marks,
+    })
+}
+
 fn snapshots_timeline(case: &Case, accused: &BTreeSet<Subject>) -> Option<Timeline> {
     let mut lines: BTreeMap<Subject, (Vec<i64>, Vec<u64>)> = BTreeMap::new();
     let mut axis = None;
@@ -288,12 +314,16 @@ fn thinned(x: Vec<i64>, y: Vec<u64>, limit: usize) -> (Vec<i64>, Vec<u64>) {
 fn peaks(case: &Case, accused: &BTreeSet<Subject>) -> Option<Peaks> {
     let (quantity, values, capacity) = if let Some((comparison, _)) = &case.main {
         (comparison.quantity, comparison.values.clone(), common_capacity(comparison))
-    } else {
-        let view = case.focus_with_memory()?;
+    } else if let Some(view) = case.focus_with_memory() {
         let values: Vec<(Subject, u64)> = view.gpus.iter().filter_map(|gpu| Some((gpu.subject, gpu.used?))).collect();
         let totals: BTreeSet<u64> = view.gpus.iter().filter_map(|gpu| gpu.total).collect();
         let capacity = if totals.len() == 1 { totals.first().map(|t| Bytes(*t)) } else { None };
         (Quantity::DeviceUsed, values, capacity)
+    } else {
+        let fullest = crate::traces::fullest(case);
+        let capacities: BTreeSet<Option<Bytes>> = fullest.values().map(|(_, trace)| trace.capacity).collect();
+        let capacity = if capacities.len() == 1 { capacities.first().copied().flatten() } else { None };
+        (Quantity::PeakAllocated, fullest.into_iter().map(|(s, (peak, _))| (s, peak.0)).collect(), capacity)
     };
     let numbers: Vec<u64> = values.iter().map(|(_, v)| *v).collect();
     let median = crate::stats::lower_median(&numbers)?;
@@ -325,6 +355,9 @@ fn composition(case: &Case, accused: &BTreeSet<Subject>) -> Vec<Composition> {
     }
     if found.is_empty() {
         found = of_records(case, accused);
+    }
+    if found.is_empty() {
+        found = of_traces(case, accused);
     }
     found.truncate(MAX_COMPOSITIONS);
     found
@@ -455,6 +488,21 @@ fn of_snapshots(case: &Case, accused: &BTreeSet<Subject>) -> Vec<Composition> {
         }
     }
     found.into_values().collect()
+}
+
+/// Of each traced rank or device its peaks. Both are reached within the recording, though perhaps not at one moment.
+fn of_traces(case: &Case, accused: &BTreeSet<Subject>) -> Vec<Composition> {
+    let of = |(subject, (peak, trace)): (Subject, (Bytes, &rankscope_model::MemoryTrace))| Composition {
+        subject,
+        capacity: trace.capacity,
+        parts: parts([
+            (PartKind::Allocated, peak.0),
+            (PartKind::Cached, trace.peak_reserved.unwrap_or(peak).saturating_sub(peak).0),
+        ]),
+        source: source(case, &[&trace.at]),
+        accused: accused.contains(&subject),
+    };
+    crate::traces::fullest(case).into_iter().map(of).collect()
 }
 
 /// Of each rank the record with the largest reserved.

@@ -37,6 +37,8 @@ pub(crate) enum Source {
     Step(Key),
     /// Snapshots, one per rank.
     Snapshots,
+    /// Memory traces of profilers, one per rank.
+    Traces,
     /// Out-of-memory messages of several ranks.
     Ooms,
 }
@@ -127,6 +129,7 @@ pub(crate) fn comparisons(case: &Case) -> Vec<Comparison> {
     let mut found = from_steps(case);
     found.extend(from_tables(case));
     found.extend(from_snapshots(case));
+    found.extend(crate::traces::comparisons(case));
     found.extend(from_ooms(case));
     found
 }
@@ -383,7 +386,7 @@ fn opens_at(case: &Case, comparison: &Comparison, spread: &Spread) -> Option<Ope
     match &comparison.source {
         Source::Steps | Source::Step(_) => opens_at_step(case, comparison, heaviest),
         Source::Tables(series) => opens_at_table(case, series, comparison, heaviest),
-        Source::Snapshots | Source::Ooms => None,
+        Source::Snapshots | Source::Traces | Source::Ooms => None,
     }
 }
 

@@ -12,6 +12,7 @@ mod figures;
 mod fixes;
 mod imbalance;
 mod input;
+mod plausible;
 mod policy;
 mod questions;
 mod refs;
@@ -23,6 +24,7 @@ mod stats;
 mod steps;
 mod summary;
 mod tables;
+mod traces;
 mod words;
 
 pub use policy::Policy;
@@ -45,6 +47,8 @@ pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
     let verdict = imbalance::verdict(&case);
     questions::input_or_burden(&case, verdict, &mut ledger);
     note_left_out(&case, &mut ledger);
+    traces::note_traced(&case, &mut ledger);
+    plausible::note_impossible(&case, &mut ledger);
 
     let causes = ledger.causes(policy);
     let explained = causes.first().and_then(|cause| ledger.mechanism_of(cause.label)).and_then(|m| m.explained);

@@ -191,7 +191,8 @@ fn nothing_to_compare(case: &Case, ledger: &Ledger) -> String {
     let has_figures = !(case.evidence.device_tables.is_empty()
         && case.evidence.steps.is_empty()
         && case.evidence.ooms.is_empty()
-        && case.evidence.snapshots.is_empty());
+        && case.evidence.snapshots.is_empty()
+        && case.evidence.traces.iter().all(|trace| trace.peak.is_none()));
     if !has_figures {
         let none = "No memory figures were found in the files.";
         let said = ledger.claims.iter().find(|claim| claim.severity >= Severity::Warning);

@@ -188,6 +188,9 @@ fn snapshot() -> impl Strategy<Value = SnapshotEvidence> {
             live,
             top_sites,
             ooms: if failed { vec![(0, Bytes(reserved), Bytes(active))] } else { vec![] },
+            curve: None,
+            peak: None,
+            never_freed: None,
         },
     );
     (place(), option::of(0..4u32), vec(device, 0..3)).prop_map(|(at, rank, devices)| SnapshotEvidence {

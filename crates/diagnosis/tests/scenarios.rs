@@ -527,6 +527,9 @@ fn snapshot(rank: u32, sites: &[(&str, u64)]) -> SnapshotEvidence {
             live: None,
             top_sites: sites.iter().map(site).collect(),
             ooms: vec![],
+            curve: None,
+            peak: None,
+            never_freed: None,
         }],
     }
 }

@@ -5,13 +5,17 @@
 //! causes and no page.
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+mod buckets;
 mod clock;
 pub mod container;
 mod context;
 mod device_tools;
+mod json;
 mod lines;
+pub mod memory_timeline;
 pub mod nvidia_smi;
 pub mod oom;
+pub mod profiler_trace;
 pub mod python_script;
 mod rank_name;
 pub mod sniff;
@@ -19,6 +23,7 @@ pub mod step_log;
 mod text;
 pub mod torch_snapshot;
 mod upload;
+pub mod viewer_page;
 
 pub use context::{Limits, ReadContext, ReadError};
 pub use rank_name::rank_from_name;

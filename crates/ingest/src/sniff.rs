@@ -3,7 +3,9 @@
 //! Knows no reader: the answer names a content, [`crate::read_upload`] decides who reads it.
 
 /// How many first bytes [`sniff`] wants to see (fewer is fine for shorter files).
-pub const HEAD_BYTES: usize = 16 << 10;
+///
+/// A profiler trace that another tool wrapped may have its own keys far behind: 26 kB of settings were seen before them.
+pub const HEAD_BYTES: usize = 64 << 10;
 
 /// What the first bytes say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

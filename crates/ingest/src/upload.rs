@@ -3,10 +3,11 @@
 //! Never fails: what cannot be read becomes an artifact that says why. Knows no format itself.
 
 use crate::container::{self, Budget, Member, display_name};
-use crate::context::{Limits, ReadContext};
+use crate::context::{Limits, ReadContext, ReadError};
 use crate::python_script;
 use crate::sniff::{self, Content, TextEncoding};
-use crate::{text, torch_snapshot};
+use crate::viewer_page::{self, Page};
+use crate::{memory_timeline, profiler_trace, text, torch_snapshot};
 use rankscope_model::{ArtifactId, ArtifactInfo, ArtifactKind, Evidence};
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::ops::ControlFlow;
@@ -108,16 +109,33 @@ impl Upload<'_> {
             }
             Content::Zip => self.spooled_zip(name, bytes, &mut peeked, depth),
             Content::Tar => self.tar(name, bytes, &mut peeked, depth),
-            Content::Text(TextEncoding::Utf8)
-                if python_script::is_notebook(name)
-                    || sniff::is_python(name, &String::from_utf8_lossy(&peeked.head)) =>
-            {
-                self.file(name, bytes, |ctx| read_script(&mut BufReader::new(&mut peeked), ctx));
-            }
+            Content::Text(TextEncoding::Utf8) => self.text(name, bytes, peeked, depth),
             content => {
                 let mut input = BufReader::with_capacity(256 << 10, peeked);
                 self.file(name, bytes, |ctx| read_file(content, &mut input, ctx));
             }
+        }
+    }
+
+    /// Text of a kind that its beginning tells goes to that reader alone, all other text to the text readers.
+    fn text(&mut self, name: &str, bytes: u64, peeked: Peeked<'_>, depth: Depth) {
+        let head = String::from_utf8_lossy(&peeked.head).into_owned();
+        let mut input = BufReader::with_capacity(256 << 10, peeked);
+        if python_script::is_notebook(name) || sniff::is_python(name, &head) {
+            self.file(name, bytes, |ctx| read_script(&mut input, ctx));
+        } else if profiler_trace::looks_like(&head) {
+            self.file(name, bytes, |ctx| or_reason(profiler_trace::read(&mut input, ctx), ctx));
+        } else if memory_timeline::looks_like(&head) {
+            self.file(name, bytes, |ctx| or_reason(memory_timeline::read(&mut input, ctx), ctx));
+        } else if let Some(page) = viewer_page::looks_like(&head) {
+            match page {
+                Page::Viewer => {
+                    self.archive(name, bytes, depth, |visit| viewer_page::each_file(&mut input, bytes, visit))
+                }
+                Page::Picture => self.add(unreadable(name, bytes, viewer_page::ONLY_A_PICTURE.to_owned())),
+            }
+        } else {
+            self.file(name, bytes, |ctx| read_file(Content::Text(TextEncoding::Utf8), &mut input, ctx));
         }
     }
 
@@ -232,12 +250,16 @@ fn read_script(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Evidence {
     })
 }
 
+/// What a reader gave, or why it gave nothing.
+fn or_reason(read: Result<Evidence, ReadError>, ctx: &ReadContext<'_>) -> Evidence {
+    read.unwrap_or_else(|error| unreadable(ctx.name, 0, error.to_string()))
+}
+
 /// Picks the reader.
 fn read_file(content: Content, input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Evidence {
     match content {
-        Content::Text(encoding) => text::read_with(input, encoding, ctx, text::Readers::ALL)
-            .unwrap_or_else(|e| unreadable(ctx.name, 0, e.to_string())),
-        Content::Pickle => torch_snapshot::read(input, ctx).unwrap_or_else(|e| unreadable(ctx.name, 0, e.to_string())),
+        Content::Text(encoding) => or_reason(text::read_with(input, encoding, ctx, text::Readers::ALL), ctx),
+        Content::Pickle => or_reason(torch_snapshot::read(input, ctx), ctx),
         Content::Known(words) => unreadable(ctx.name, 0, format!("looks like {words}")),
         _ => unreadable(ctx.name, 0, "binary data of a kind that is not known here".to_owned()),
     }

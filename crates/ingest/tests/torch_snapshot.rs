@@ -82,9 +82,43 @@ fn assert_figures(name: &str, snapshot: &SnapshotEvidence, expected: &Value) {
             let (low, high) = (live.y.iter().min().unwrap(), live.y.iter().max().unwrap());
             serde_json::json!([low, high, live.y.last().unwrap()])
         });
+        assert_course(name, device, &expected["course"]);
         let low_high = |v: &Value| v.as_array().map(|v| v[..2].to_vec());
         assert_eq!(low_high(&curve.unwrap_or_default()), low_high(&expected["live_min_max_last"]), "{}", at("live"));
     }
+}
+
+/// Holds the course of memory against the one that the reference walked forwards.
+fn assert_course(name: &str, device: &SnapshotDevice, expected: &Value) {
+    let Some(curve) = &device.curve else {
+        assert!(expected.is_null() && device.peak.is_none() && device.never_freed.is_none(), "{name}");
+        return;
+    };
+    let at = |key: &str| format!("{name}, device {}: {key}", device.device);
+    let peak = device.peak.as_ref().unwrap();
+    assert_eq!(serde_json::json!(peak.event), expected["peak_event"], "{}", at("peak_event"));
+    assert_eq!(serde_json::json!(peak.active), expected["peak_active"], "{}", at("peak_active"));
+    assert_eq!(Some(peak.requested), device.peak_requested_in_window);
+    let never = device.never_freed.as_ref().unwrap();
+    let never_freed = serde_json::json!([never.bytes, never.blocks, never.late_bytes]);
+    assert_eq!(never_freed, expected["never_freed"], "{}", at("never_freed"));
+    let sites: Vec<_> = peak.sites.iter().map(|site| site.bytes.0).collect();
+    assert_eq!(serde_json::json!(sites), expected["peak_sites"], "{}", at("peak_sites"));
+    assert!(curve.x.is_sorted() && curve.x.len() <= 1024);
+    let bands = [
+        ("requested", &curve.requested),
+        ("allocated", &curve.allocated),
+        ("active", &curve.active),
+        ("reserved", &curve.reserved),
+        ("unused", &curve.unused),
+    ];
+    for (key, band) in bands {
+        let band = band.as_ref().unwrap();
+        assert_eq!((band.low.len(), band.high.len()), (curve.x.len(), curve.x.len()));
+        let extremes = serde_json::json!([band.low.iter().min(), band.high.iter().max()]);
+        assert_eq!(extremes, expected["curve"][key], "{}", at(key));
+    }
+    assert_eq!(serde_json::json!(peak.reserved), expected["peak_reserved"], "{}", at("peak_reserved"));
 }
 
 #[test]

@@ -41,6 +41,10 @@ pub enum ArtifactKind {
     OomMessage,
     /// A PyTorch CUDA memory snapshot pickle.
     TorchSnapshot,
+    /// A torch.profiler trace in the Chrome format.
+    ProfilerTrace,
+    /// What `export_memory_timeline` wrote.
+    MemoryTimeline,
     /// A Python source file.
     PythonScript,
     /// Readable text in which no reader found memory evidence.
@@ -69,6 +73,8 @@ impl ArtifactKind {
             Self::StepLog => "step log",
             Self::OomMessage => "out-of-memory message",
             Self::TorchSnapshot => "PyTorch memory snapshot",
+            Self::ProfilerTrace => "PyTorch profiler trace",
+            Self::MemoryTimeline => "PyTorch memory timeline",
             Self::PythonScript => "Python script",
             Self::Text => "text",
             Self::Archive => "archive",

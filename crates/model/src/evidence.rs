@@ -6,6 +6,7 @@ use crate::artifact::{ArtifactId, ArtifactInfo, Provenance};
 use crate::script::ScriptEvidence;
 use crate::subject::{Phase, Quantity, Subject};
 use crate::topology::Topology;
+use crate::timeline::{MemoryCurve, MemoryTrace, NeverFreed, SnapshotPeak};
 use crate::units::{Bytes, Rank, Step, UnixMicros};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,9 @@ pub struct Evidence {
     /// PyTorch memory snapshots, one per file.
     #[serde(default)]
     pub snapshots: Vec<SnapshotEvidence>,
+    /// Memory over time as profilers record it, one per file and device.
+    #[serde(default)]
+    pub traces: Vec<MemoryTrace>,
     /// Training scripts, one per file.
     #[serde(default)]
     pub scripts: Vec<ScriptEvidence>,
@@ -45,6 +49,7 @@ impl Evidence {
         self.steps.append(&mut other.steps);
         self.ooms.append(&mut other.ooms);
         self.snapshots.append(&mut other.snapshots);
+        self.traces.append(&mut other.traces);
         self.scripts.append(&mut other.scripts);
         self.topologies.append(&mut other.topologies);
     }
@@ -65,6 +70,7 @@ impl Evidence {
         self.ooms.iter_mut().for_each(|row| shift(&mut row.at));
         self.snapshots.iter_mut().for_each(|row| shift(&mut row.at));
         self.topologies.iter_mut().for_each(|row| shift(&mut row.at));
+        self.traces.iter_mut().for_each(|row| shift(&mut row.at));
         for script in &mut self.scripts {
             shift(&mut script.at);
             script.facts.iter_mut().for_each(|fact| shift(&mut fact.at));
@@ -369,6 +375,15 @@ pub struct SnapshotDevice {
     pub top_sites: Vec<CallSite>,
     /// Out-of-memory events in the trace: (event index, requested bytes, free bytes).
     pub ooms: Vec<(u64, Bytes, Bytes)>,
+    /// All quantities over the recorded events; `None` without events.
+    #[serde(default)]
+    pub curve: Option<MemoryCurve>,
+    /// The peak within the recorded events and what was live then; `None` without events.
+    #[serde(default)]
+    pub peak: Option<SnapshotPeak>,
+    /// What was allocated within the recorded events and never freed; `None` without events.
+    #[serde(default)]
+    pub never_freed: Option<NeverFreed>,
 }
 
 /// Live bytes that one stack allocated.
@@ -376,10 +391,17 @@ pub struct SnapshotDevice {
 pub struct CallSite {
     /// Innermost frame first; the user's own code near the end. Empty when no stack was recorded.
     pub frames: Vec<Frame>,
-    /// Live bytes (rounded sizes).
+    /// Live bytes: rounded sizes, or as requested where the list says so.
     pub bytes: Bytes,
     /// Live blocks.
     pub blocks: u64,
+}
+
+impl CallSite {
+    /// The innermost frame of the user's own code, see [`Frame::is_library`]; `None` if no frame is.
+    pub fn own_frame(&self) -> Option<&Frame> {
+        self.frames.iter().find(|frame| !frame.is_library())
+    }
 }
 
 /// One stack frame.
@@ -391,6 +413,29 @@ pub struct Frame {
     pub file: String,
     /// 1-based line; 0 for native frames.
     pub line: u32,
+}
+
+impl Frame {
+    /// Whether this frame is not the user's own code: native, or inside Python's library, an installed package or a
+    /// checkout of PyTorch.
+    pub fn is_library(&self) -> bool {
+        is_library_frame(&self.file, self.line)
+    }
+}
+
+/// [`Frame::is_library`] of a frame that is not kept as one.
+pub fn is_library_frame(file: &str, line: u32) -> bool {
+    /// Parts of paths that only installed code has. Windows writes backslashes.
+    const INSTALLED: [&str; 6] = ["site-packages", "dist-packages", "/lib/python", "/torch/", "\\torch\\", "\\Lib\\"];
+    let file = file.trim();
+    // `<frozen runpy>`, `<string>`; but `<ipython-input-3-…>` is a cell of the user's notebook.
+    let is_made_up = file.starts_with('<') && !file.starts_with("<ipython-input");
+    line == 0
+        || file.is_empty()
+        || is_made_up
+        || INSTALLED.iter().any(|part| file.contains(part))
+        // torch.compile writes the code that it makes there.
+        || file.contains("torchinductor_")
 }
 
 /// What the x values of a [`Series`] are.

@@ -14,6 +14,7 @@ mod report;
 mod script;
 mod subject;
 mod topology;
+mod timeline;
 mod units;
 
 pub use artifact::{ArtifactId, ArtifactInfo, ArtifactKind, EvidenceRef, Place, Provenance, Warning};
@@ -24,7 +25,7 @@ pub use diagnosis::{
 };
 pub use evidence::{
     CallSite, DeviceRow, DeviceTable, Evidence, Frame, OomEvent, OtherProcess, ProcessListing, ProcessRow, Series,
-    SeriesAxis, SnapshotDevice, SnapshotEvidence, StepRecord,
+    SeriesAxis, SnapshotDevice, SnapshotEvidence, StepRecord, is_library_frame,
 };
 pub use figures::{
     Composition, Figures, Part, PartKind, PeakBar, Peaks, PhaseSpan, Timeline, TimelineLine, TimelineMark,
@@ -36,4 +37,7 @@ pub use script::{
 };
 pub use subject::{Phase, Quantity, Subject};
 pub use topology::{GpuLink, LinkKind, Topology, TopologyGpu};
+pub use timeline::{
+    Band, CategoryBytes, MemoryCategory, MemoryCurve, MemoryTrace, NeverFreed, SnapshotPeak, TracePeak, TraceSource,
+};
 pub use units::{Bytes, GIB, KIB, MIB, Rank, Step, UnixMicros};

@@ -1,13 +1,14 @@
 //! Training logs: lines that say memory or the batch of one rank (or device) at one step.
 //!
 //! Reads the plain form `[train] rank=0 step=3 shape=(8, 512) cur=10240.0MB peak=20480.0MB` and what Megatron,
-//! DeepSpeed, torchtitan, RETURNN, verl, icefall, `memory_stats()` and hand-written prints make of it. A figure belongs to a rank only
+//! DeepSpeed, torchtitan, RETURNN, verl, icefall, `memory_stats()`, `memory_summary()` and hand-written prints make of it. A figure belongs to a rank only
 //! if the line, its prefix or the file's name says so; it is never guessed. Knows no rule about imbalance.
 
 mod columns;
 mod keys;
 mod records;
 mod stats;
+mod summary_table;
 mod thin;
 mod tokens;
 
@@ -20,6 +21,7 @@ use columns::Columns;
 use rankscope_model::{Evidence, Place, Provenance, Rank, StepRecord, Subject};
 use records::Draft;
 use std::io::BufRead;
+use summary_table::{Summaries, Summary};
 use thin::Thinned;
 
 /// Reads text and keeps its step records. Text without any gives an empty result, not an error.
@@ -50,6 +52,8 @@ pub(crate) struct StepReader<'c> {
     kept: Thinned<Owner>,
     /// Statistics that are spread over lines, still being gathered.
     stats: Option<Gathered>,
+    /// Printed `memory_summary()` tables.
+    summaries: Summaries,
     /// Lines with a memory figure and nobody to give it to, and the first of them.
     ownerless: u64,
     first_ownerless: u64,
@@ -62,6 +66,7 @@ impl<'c> StepReader<'c> {
             file_rank: rank_from_name(ctx.name),
             columns: None,
             stats: None,
+            summaries: Summaries::default(),
             kept: Thinned::new(ctx.limits.max_step_records),
             ownerless: 0,
             first_ownerless: 0,
@@ -69,6 +74,12 @@ impl<'c> StepReader<'c> {
     }
 
     pub(crate) fn line(&mut self, line: &Line<'_>, trust: &mut Trust) {
+        let is_summary = self.summaries.line(line, self.ctx.artifact);
+        let done = self.summaries.take_done();
+        self.keep_summaries(done);
+        if is_summary {
+            return;
+        }
         if let Some(columns) = &mut self.columns {
             if let Some(draft) = columns.row(line.body) {
                 self.keep_line(draft, line, trust);
@@ -114,6 +125,12 @@ impl<'c> StepReader<'c> {
 
     fn keep_stats(&mut self) {
         if let Some(Gathered { draft, at, label }) = self.stats.take() {
+            self.keep(draft, at, label);
+        }
+    }
+
+    fn keep_summaries(&mut self, done: Vec<Summary>) {
+        for Summary { draft, at, label } in done.into_iter().filter(|summary| summary.draft.has_memory()) {
             self.keep(draft, at, label);
         }
     }
@@ -166,6 +183,8 @@ impl<'c> StepReader<'c> {
     /// The records in the order of the file, and what is doubtful about them.
     pub(crate) fn finish(mut self, trust: &Trust) -> (Vec<StepRecord>, Vec<String>) {
         self.keep_stats();
+        let rest = self.summaries.finish();
+        self.keep_summaries(rest);
         let mut warnings = Vec::new();
         let (kept, dropped, width) = self.kept.finish();
         let mut records = Vec::with_capacity(kept.len());

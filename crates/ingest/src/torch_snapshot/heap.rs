@@ -6,7 +6,7 @@
 use super::fields::Fields;
 use super::growth::Lean;
 use super::intern::SliceInterner;
-use super::rows::{Block, Event, History, NO_STACK, Run, Segment, Top};
+use super::rows::{Block, Event, History, NO_STACK, Run, Segment, Top, Trace};
 use super::value::{ObjectId, TextId, Value};
 use super::words::{Word, WordSet};
 
@@ -145,7 +145,9 @@ pub(super) struct Heap {
     stacks: SliceInterner<u32>,
     /// What each container is, by order of creation.
     objects: Vec<u32>,
-    pub(super) events: Vec<Event>,
+    events: Vec<Event>,
+    /// The stack of each event, or [`NO_STACK`]. Apart from the rows, which would be a third longer with it.
+    event_stacks: Vec<u32>,
     pub(super) blocks: Vec<Block>,
     segments: Vec<Segment>,
     histories: Vec<History>,
@@ -176,6 +178,7 @@ impl Heap {
             stacks: SliceInterner::new(),
             objects: Vec::new(),
             events: Vec::new(),
+            event_stacks: Vec::new(),
             blocks: Vec::new(),
             segments: Vec::new(),
             histories: Vec::new(),
@@ -199,6 +202,7 @@ impl Heap {
             + self.stacks.held()
             + self.objects.len() * 4
             + self.events.len() * size_of::<Event>()
+            + self.event_stacks.len() * 4
             + self.blocks.len() * size_of::<Block>()
             + self.segments.len() * size_of::<Segment>()
             + self.histories.len() * size_of::<History>()
@@ -278,7 +282,13 @@ impl Heap {
         let new = kind != shape.kind;
         match kind {
             Kind::Event => {
+                let stack = fields.object(Word::Frames).map(|list| self.stack_of(list));
                 let row = row_or_new(&mut self.events, shape, new, Event::EMPTY);
+                if new {
+                    self.event_stacks.push_lean(stack.unwrap_or(NO_STACK));
+                } else if let (Some(known), Some(stack)) = (self.event_stacks.get_mut(row), stack) {
+                    *known = stack;
+                }
                 self.seen.event.extend(fields.present());
                 if let Some(action) = fields.word(Word::Action) {
                     self.seen.actions.insert(action);
@@ -527,11 +537,12 @@ impl Heap {
     }
 
     /// The events that a list holds; `None` if it is not a list of events. An empty list holds none.
-    pub(super) fn events_of(&self, list: ObjectId) -> Option<&[Event]> {
+    pub(super) fn events_of(&self, list: ObjectId) -> Option<Trace<'_>> {
         if self.shape(list).kind == Kind::EmptyList {
-            return Some(&[]);
+            return Some(Trace::default());
         }
-        self.run_of(list, Kind::Events).map(|run| run.of(&self.events))
+        let run = self.run_of(list, Kind::Events)?;
+        Some(Trace { events: run.of(&self.events), stacks: run.of(&self.event_stacks) })
     }
 
     /// The lists that a list holds; `None` if it holds something else. An empty list holds none.

@@ -10,7 +10,7 @@
 //! | `pickle`, `opcodes`, `value` | the machine: opcodes, its stack and memo |
 //! | `heap`, `fields`, `rows`, `words`, `intern`, `growth` | what a dict or list is, as rows of tables |
 //! | `salvage` | what is left of a file that breaks off |
-//! | `summary`, `replay`, `version` | figures: sums, call sites, live bytes over time, versions of torch |
+//! | `summary`, `sites`, `replay`, `version` | figures: sums, call sites, memory over time, versions of torch |
 
 mod fields;
 mod growth;
@@ -21,6 +21,7 @@ mod pickle;
 mod replay;
 mod rows;
 mod salvage;
+mod sites;
 mod summary;
 mod value;
 mod version;
@@ -30,7 +31,7 @@ use crate::{ReadContext, ReadError, rank_from_name};
 use heap::Heap;
 use pickle::{Decoded, End};
 use rankscope_model::{ArtifactKind, Evidence, Provenance, SnapshotEvidence};
-use rows::{Event, Top};
+use rows::{Top, Trace};
 use std::io::BufRead;
 use value::Value;
 
@@ -71,7 +72,7 @@ pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Result<Evidence, 
         return Err(not_a_snapshot("a dict without segments and without a list of `device_traces`"));
     }
     let traces = traces(&heap, top, &mut warnings);
-    let events: usize = traces.iter().map(|events| events.len()).sum();
+    let events: usize = traces.iter().map(|trace| trace.events.len()).sum();
     let (devices, doubts) = summary::summarize(&heap, segments, &traces, ctx.limits.max_oom_events);
     warnings.extend(doubts);
     if devices.is_empty() {
@@ -123,7 +124,7 @@ fn whole(heap: &Heap, root: Value) -> Result<Top, ReadError> {
 }
 
 /// The events by device ordinal.
-fn traces<'a>(heap: &'a Heap, top: Top, warnings: &mut Vec<String>) -> Vec<&'a [Event]> {
+fn traces<'a>(heap: &'a Heap, top: Top, warnings: &mut Vec<String>) -> Vec<Trace<'a>> {
     let Some(list) = top.device_traces else { return Vec::new() };
     let Some(lists) = heap.lists_of(list) else {
         warnings.push("`device_traces` is not a list of lists; events were not read".to_owned());
@@ -135,7 +136,7 @@ fn traces<'a>(heap: &'a Heap, top: Top, warnings: &mut Vec<String>) -> Vec<&'a [
         .map(|events| {
             heap.events_of(*events).unwrap_or_else(|| {
                 unknown += 1;
-                &[]
+                Trace::default()
             })
         })
         .collect();

@@ -1,16 +1,21 @@
-//! Live requested bytes over the recorded events, found by walking back from the blocks at the end.
+//! Memory over the recorded events, found by walking back from the segments and blocks at the end.
 //!
-//! The trace has no beginning: what was live before it is only known by undoing it. One pass, one map, whatever the
-//! order of frees. Knows no segment and no stack.
+//! The trace has no beginning: what was live before it is only known by undoing it. One pass and one map for the course,
+//! another for what was live at the peak, whatever the order of frees. Knows no text and no frame.
 //!
-//! A block counts as live until `free_completed`: until then its memory cannot be used again. Where that event is not
-//! in the trace (`skip_actions`), but the block is gone afterwards, `free_requested` ends it.
+//! A block counts as live (and as active) until `free_completed`: until then its memory cannot be used again. Where that
+//! event is not in the trace (`skip_actions`), but the block is gone afterwards, `free_requested` ends it. As allocated
+//! it counts until `free_requested`.
+//!
+//! The trace tells what was requested. How long a block was, rounded, is known of those that are there at the end; of
+//! others a lower bound is taken, the next multiple of 512.
 
-use super::rows::{Action, Event};
+use super::rows::{Action, Event, NO_STACK, Trace};
+use crate::buckets::MAX_BUCKETS as CURVE_BUCKETS;
 use hashbrown::HashMap;
-use rankscope_model::{Bytes, Series, SeriesAxis};
+use rankscope_model::{Band, Bytes, MemoryCurve, Series, SeriesAxis};
 
-/// Most buckets of the curve. Each gives at most two points.
+/// Most buckets of the series of live bytes. Each gives at most two points.
 pub(super) const MAX_BUCKETS: usize = 2048;
 
 /// A block that is live at the end.
@@ -18,46 +23,104 @@ pub(super) const MAX_BUCKETS: usize = 2048;
 pub(super) struct LiveBlock {
     pub(super) addr: u64,
     pub(super) requested: u64,
-    /// It has a stack, so it was allocated while recording was on.
-    pub(super) recorded: bool,
+    /// Rounded.
+    pub(super) size: u64,
+    /// Released by the program, but not yet free.
+    pub(super) pending: bool,
+    /// [`NO_STACK`] if it was allocated while no recording was on.
+    pub(super) stack: u32,
+}
+
+/// How things stand after the last event.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AtEnd<'a> {
+    pub(super) blocks: &'a [LiveBlock],
+    /// Sum of the segments.
+    pub(super) reserved: u64,
+}
+
+/// Bytes and number of blocks by stack.
+pub(super) type BySite = HashMap<u32, (Bytes, u64)>;
+
+/// The peak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Peak {
+    /// The first event after which it was reached, or none if it stood before the first.
+    pub(super) event: Option<usize>,
+    /// The same on the axis.
+    pub(super) x: Option<i64>,
+    pub(super) totals: Totals,
 }
 
 /// What the events say.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Replay {
-    /// Largest live bytes, before the first event included.
-    pub(super) peak: Bytes,
+    /// Most live requested bytes, before the first event included.
+    pub(super) peak: Peak,
     /// Live bytes before the first event.
     pub(super) before: Bytes,
     /// Live bytes after events. The events are cut into at most [`MAX_BUCKETS`] buckets of equal count; each gives
     /// its smallest and its largest value, at the x where they stand and in that order, or one point if they are the
     /// same. So no spike is lost, and x ascends (equal times may repeat).
     pub(super) live: Series,
+    /// All quantities, in at most [`CURVE_BUCKETS`] buckets.
+    pub(super) curve: MemoryCurve,
     /// Blocks of the end that were allocated while recording was on, by an event that is no longer there.
     pub(super) lost_allocations: u64,
     /// Events that contradict the blocks or each other: an allocation that is neither freed nor live at the end, or a
     /// free of what is live afterwards.
     pub(super) contradictions: u64,
+    /// Events that took more segments from the driver than there are.
+    pub(super) reserved_contradictions: u64,
     /// Out-of-memory events: index, requested bytes, free bytes.
     pub(super) ooms: Vec<(u64, Bytes, Bytes)>,
+    /// Blocks that were allocated by a recorded event and are live at the end, requested bytes.
+    pub(super) never_freed: BySite,
+    /// Of them, what was allocated in the second half of the events.
+    pub(super) late: Bytes,
+    /// Events of frees have the stack of the allocation, not that of the free.
+    pub(super) frees_repeat: bool,
 }
 
-/// Walks `events` (oldest first) back from the blocks that are live at their end; `None` without events.
-/// At most `max_ooms` out-of-memory events are kept, the latest.
-pub(super) fn replay(events: &[Event], at_end: &[LiveBlock], max_ooms: usize) -> Option<Replay> {
+/// Sums at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Totals {
+    pub(super) requested: u64,
+    pub(super) allocated: u64,
+    pub(super) active: u64,
+    pub(super) reserved: u64,
+}
+
+impl Totals {
+    /// In the order of the bands.
+    fn quantities(self) -> [u64; QUANTITIES] {
+        let unused = self.reserved.saturating_sub(self.active);
+        [self.requested, self.allocated, self.active, self.reserved, unused]
+    }
+}
+
+const QUANTITIES: usize = 5;
+
+/// Walks `trace` back from what stands at its end; `None` without events. At most `max_ooms` out-of-memory events are
+/// kept, the latest.
+pub(super) fn replay(trace: Trace<'_>, at_end: AtEnd<'_>, max_ooms: usize) -> Option<Replay> {
+    let events = trace.events;
     let first = events.first()?;
     let timed = first.time_us != Event::NO_TIME && events.is_sorted_by_key(|e| e.time_us);
+    let x_of = |(index, event): (usize, Event)| {
+        if timed { event.time_us } else { i64::try_from(index).unwrap_or(i64::MAX) }
+    };
 
-    let mut walk = Walk::from_end(at_end);
-    let mut peak = walk.total;
+    let mut walk = Walk::from_end(trace, at_end);
+    let mut peak: Option<Reached> = None;
     let mut x = Vec::new();
     let mut y = Vec::new();
     let mut point = |at: &Reached| {
-        let (index, event) = at.event;
-        x.push(if timed { event.time_us } else { i64::try_from(index).unwrap_or(i64::MAX) });
-        y.push(at.total);
+        x.push(x_of(at.event));
+        y.push(at.totals.requested);
     };
     let per_bucket = events.len().div_ceil(MAX_BUCKETS);
+    let mut bands = Bands::new(events.len());
     let mut ooms: Vec<(u64, Bytes, Bytes)> = Vec::new();
     for (bucket, members) in events.chunks(per_bucket).enumerate().rev() {
         let start = bucket * per_bucket;
@@ -65,24 +128,28 @@ pub(super) fn replay(events: &[Event], at_end: &[LiveBlock], max_ooms: usize) ->
         let mut highest: Option<Reached> = None;
         for (within, event) in members.iter().enumerate().rev() {
             let index = start + within;
-            let here = Reached { event: (index, *event), total: walk.total };
-            if lowest.is_none_or(|low| here.total < low.total) {
+            let here = Reached { event: (index, *event), totals: walk.totals };
+            if lowest.is_none_or(|low| here.totals.requested < low.totals.requested) {
                 lowest = Some(here);
             }
-            if highest.is_none_or(|high| here.total > high.total) {
+            if highest.is_none_or(|high| here.totals.requested > high.totals.requested) {
                 highest = Some(here);
             }
+            // Backwards, so that of equal ones the earliest stays.
+            if peak.is_none_or(|peak| here.totals.requested >= peak.totals.requested) {
+                peak = Some(here);
+            }
+            bands.take_in(index, walk.totals.quantities());
             if event.action() == Action::Oom && ooms.len() < max_ooms {
                 ooms.push((index as u64, Bytes(event.size()), Bytes(event.addr)));
             }
-            walk.undo(*event);
+            walk.undo(index, *event);
         }
         if let (Some(low), Some(high)) = (lowest, highest) {
-            peak = peak.max(high.total);
             // Backwards: the later one first.
             let (later, earlier) = if low.event.0 > high.event.0 { (low, high) } else { (high, low) };
             point(&later);
-            if earlier.event.0 != later.event.0 && earlier.total != later.total {
+            if earlier.event.0 != later.event.0 && earlier.totals.requested != later.totals.requested {
                 point(&earlier);
             }
         }
@@ -90,64 +157,236 @@ pub(super) fn replay(events: &[Event], at_end: &[LiveBlock], max_ooms: usize) ->
     x.reverse();
     y.reverse();
     ooms.reverse();
+    let axis = if timed { SeriesAxis::UnixMicros } else { SeriesAxis::Index };
+    let peak = match peak {
+        Some(peak) if peak.totals.requested > walk.totals.requested => {
+            Peak { event: Some(peak.event.0), x: Some(x_of(peak.event)), totals: peak.totals }
+        }
+        _ => Peak { event: None, x: None, totals: walk.totals },
+    };
     Some(Replay {
-        peak: Bytes(peak.max(walk.total)),
-        before: Bytes(walk.total),
-        live: Series { axis: if timed { SeriesAxis::UnixMicros } else { SeriesAxis::Index }, x, y },
-        lost_allocations: walk.live.values().filter(|block| block.recorded).count() as u64,
+        peak,
+        before: Bytes(walk.totals.requested),
+        live: Series { axis, x, y },
+        curve: bands.finish(axis, events, x_of),
+        lost_allocations: walk.live.values().filter(|held| held.from_end && held.stack != NO_STACK).count() as u64,
         contradictions: walk.contradictions,
+        reserved_contradictions: walk.reserved_contradictions,
         ooms,
+        frees_repeat: walk.frees_repeat(),
+        never_freed: walk.never_freed,
+        late: walk.late,
     })
 }
 
-/// Live bytes right after an event.
+/// Requested bytes by stack of what was live right after event `at`, or before the first one.
+///
+/// What was freed later is found by undoing; its stack is that of its allocation if that was recorded, else that of the
+/// free where frees repeat it.
+pub(super) fn live_after(trace: Trace<'_>, at_end: AtEnd<'_>, at: Option<usize>, frees_repeat: bool) -> BySite {
+    let mut walk = Walk::from_end(trace, at_end);
+    let after = at.map_or(0, |at| at + 1);
+    let numbered = || trace.events.iter().enumerate();
+    for (index, event) in numbered().skip(after).rev() {
+        walk.undo(index, *event);
+    }
+    for (index, event) in numbered().take(after).rev() {
+        if event.action() == Action::Alloc
+            && let Some(held) = walk.live.get_mut(&event.addr)
+            && !held.is_resolved
+        {
+            held.is_resolved = true;
+            if !held.from_end || held.stack == NO_STACK {
+                held.stack = trace.stack(index);
+            }
+        }
+    }
+    let mut sites = BySite::new();
+    for held in walk.live.values() {
+        let is_known = held.is_resolved || held.from_end || frees_repeat;
+        let site = sites.entry(if is_known { held.stack } else { NO_STACK }).or_default();
+        *site = (site.0.saturating_add(Bytes(held.requested)), site.1 + 1);
+    }
+    sites
+}
+
+/// The smallest and the largest value of each bucket and quantity, taken in from the end.
+struct Bands {
+    width: usize,
+    buckets: Vec<[(u64, u64); QUANTITIES]>,
+}
+
+impl Bands {
+    fn new(events: usize) -> Self {
+        let width = events.div_ceil(CURVE_BUCKETS).max(1);
+        Self { width, buckets: vec![[(u64::MAX, 0); QUANTITIES]; events.div_ceil(width)] }
+    }
+
+    #[inline]
+    fn take_in(&mut self, index: usize, values: [u64; QUANTITIES]) {
+        if let Some(bucket) = self.buckets.get_mut(index / self.width) {
+            for ((low, high), value) in bucket.iter_mut().zip(values) {
+                *low = value.min(*low);
+                *high = value.max(*high);
+            }
+        }
+    }
+
+    fn finish(self, axis: SeriesAxis, events: &[Event], x_of: impl Fn((usize, Event)) -> i64) -> MemoryCurve {
+        let x = events.iter().copied().enumerate().step_by(self.width).map(x_of).collect();
+        let [requested, allocated, active, reserved, unused] = std::array::from_fn(|quantity| {
+            let column = || self.buckets.iter().filter_map(|bucket| bucket.get(quantity));
+            Some(Band { low: column().map(|band| band.0).collect(), high: column().map(|band| band.1).collect() })
+        });
+        MemoryCurve { axis, x, allocated, active, reserved, requested, unused }
+    }
+}
+
+/// Sums right after an event.
 #[derive(Clone, Copy)]
 struct Reached {
     event: (usize, Event),
-    total: u64,
+    totals: Totals,
 }
 
 #[derive(Clone, Copy)]
 struct Held {
     requested: u64,
-    recorded: bool,
+    size: u64,
+    stack: u32,
+    pending: bool,
+    /// A block of the end, not one that a free tells of.
+    from_end: bool,
+    /// The stack is that of its allocation.
+    is_resolved: bool,
 }
 
-struct Walk {
+/// Sizes are multiples of this.
+const ROUNDING: u64 = 512;
+
+struct Walk<'a> {
+    trace: Trace<'a>,
     live: HashMap<u64, Held>,
-    total: u64,
+    totals: Totals,
     contradictions: u64,
+    reserved_contradictions: u64,
+    /// The trace says when the program releases a block, not only when it is free.
+    has_requests: bool,
+    never_freed: BySite,
+    late: Bytes,
+    /// Frees with the same stack as their allocation, and with another one.
+    same_stack: u64,
+    other_stack: u64,
 }
 
-impl Walk {
-    fn from_end(at_end: &[LiveBlock]) -> Self {
-        let mut walk = Self { live: HashMap::with_capacity(at_end.len()), total: 0, contradictions: 0 };
-        for block in at_end {
-            walk.insert(block.addr, Held { requested: block.requested, recorded: block.recorded });
+impl<'a> Walk<'a> {
+    fn from_end(trace: Trace<'a>, at_end: AtEnd<'_>) -> Self {
+        let mut walk = Self {
+            trace,
+            live: HashMap::with_capacity(at_end.blocks.len()),
+            totals: Totals { reserved: at_end.reserved, ..Totals::default() },
+            contradictions: 0,
+            reserved_contradictions: 0,
+            has_requests: trace.events.iter().any(|event| event.action() == Action::FreeRequested),
+            never_freed: BySite::new(),
+            late: Bytes(0),
+            same_stack: 0,
+            other_stack: 0,
+        };
+        for block in at_end.blocks {
+            let held = Held {
+                requested: block.requested,
+                size: block.size,
+                stack: block.stack,
+                pending: block.pending,
+                from_end: true,
+                is_resolved: false,
+            };
+            walk.insert(block.addr, held);
         }
         walk.contradictions = 0;
         walk
     }
 
-    fn undo(&mut self, event: Event) {
-        // Freed while recording was on; whether it was allocated then as well, its alloc event will tell.
-        let held = Held { requested: event.size(), recorded: false };
+    #[inline]
+    fn undo(&mut self, index: usize, event: Event) {
         match event.action() {
             Action::Alloc => match self.live.remove(&event.addr) {
-                Some(held) => self.total = self.total.saturating_sub(held.requested),
+                Some(held) => self.born(index, held),
                 None => self.contradictions += 1,
             },
-            Action::FreeCompleted => self.insert(event.addr, held),
-            Action::FreeRequested if !self.live.contains_key(&event.addr) => self.insert(event.addr, held),
-            Action::FreeRequested | Action::Oom | Action::Other => {}
+            Action::FreeCompleted => self.insert(event.addr, self.freed(index, event, self.has_requests)),
+            Action::FreeRequested => match self.live.get_mut(&event.addr) {
+                Some(held) if held.pending => {
+                    held.pending = false;
+                    self.totals.allocated = self.totals.allocated.saturating_add(held.size);
+                }
+                Some(_) => {}
+                None => self.insert(event.addr, self.freed(index, event, false)),
+            },
+            Action::Reserve => match self.totals.reserved.checked_sub(event.size()) {
+                Some(before) => self.totals.reserved = before,
+                None => {
+                    self.totals.reserved = 0;
+                    self.reserved_contradictions += 1;
+                }
+            },
+            Action::Release => self.totals.reserved = self.totals.reserved.saturating_add(event.size()),
+            Action::Oom | Action::Other => {}
         }
     }
 
+    /// A block that was freed while recording was on; whether it was allocated then as well, its alloc event will tell.
+    fn freed(&self, index: usize, event: Event, pending: bool) -> Held {
+        let requested = event.size();
+        Held {
+            requested,
+            size: requested.max(1).checked_next_multiple_of(ROUNDING).unwrap_or(u64::MAX),
+            stack: self.trace.stack(index),
+            pending,
+            from_end: false,
+            is_resolved: false,
+        }
+    }
+
+    fn born(&mut self, index: usize, held: Held) {
+        self.subtract(&held);
+        let stack = self.trace.stack(index);
+        if held.from_end {
+            let site = self.never_freed.entry(if stack == NO_STACK { held.stack } else { stack }).or_default();
+            *site = (site.0.saturating_add(Bytes(held.requested)), site.1 + 1);
+            if index >= self.trace.events.len() / 2 {
+                self.late = self.late.saturating_add(Bytes(held.requested));
+            }
+        } else if stack == held.stack {
+            self.same_stack += 1;
+        } else {
+            self.other_stack += 1;
+        }
+    }
+
+    /// Whether frees repeat the stack of the allocation. They do unless all contexts were recorded.
+    fn frees_repeat(&self) -> bool {
+        self.same_stack > 0 && self.other_stack <= self.same_stack / 100
+    }
+
     fn insert(&mut self, addr: u64, held: Held) {
-        self.total = self.total.saturating_add(held.requested);
+        self.totals.requested = self.totals.requested.saturating_add(held.requested);
+        self.totals.active = self.totals.active.saturating_add(held.size);
+        if !held.pending {
+            self.totals.allocated = self.totals.allocated.saturating_add(held.size);
+        }
         if let Some(old) = self.live.insert(addr, held) {
-            self.total = self.total.saturating_sub(old.requested);
+            self.subtract(&old);
             self.contradictions += 1;
+        }
+    }
+
+    fn subtract(&mut self, held: &Held) {
+        self.totals.requested = self.totals.requested.saturating_sub(held.requested);
+        self.totals.active = self.totals.active.saturating_sub(held.size);
+        if !held.pending {
+            self.totals.allocated = self.totals.allocated.saturating_sub(held.size);
         }
     }
 }
@@ -162,6 +401,15 @@ mod tests {
         Event::new(action, addr, size, time)
     }
 
+    fn block(addr: u64, requested: u64, stack: u32) -> LiveBlock {
+        LiveBlock { addr, requested, size: requested.next_multiple_of(512), pending: false, stack }
+    }
+
+    fn play(events: &[Event], blocks: &[LiveBlock]) -> Replay {
+        let stacks: Vec<u32> = (0..).take(events.len()).map(|index| 100 + index).collect();
+        replay(Trace { events, stacks: &stacks }, AtEnd { blocks, reserved: 64 * KIB }, 9).unwrap()
+    }
+
     #[test]
     fn what_was_live_before_is_found_by_undoing() {
         let events = [
@@ -169,22 +417,46 @@ mod tests {
             event(Action::FreeCompleted, 1, 10 * KIB, 5),
             event(Action::Alloc, 1, 4 * KIB, 7),
         ];
-        let at_end = [
-            LiveBlock { addr: 1, requested: 4 * KIB, recorded: true },
-            LiveBlock { addr: 2, requested: KIB, recorded: false },
-        ];
-        let replay = replay(&events, &at_end, 9).unwrap();
-        assert_eq!((replay.before, replay.peak), (Bytes(11 * KIB), Bytes(11 * KIB)));
+        let replay = play(&events, &[block(1, 4 * KIB, 7), block(2, KIB, NO_STACK)]);
+        assert_eq!((replay.before, replay.peak.totals.requested), (Bytes(11 * KIB), 11 * KIB));
+        assert_eq!(
+            replay.peak.event, None,
+            "the first event changes nothing: a released block is live until it is free"
+        );
         assert_eq!(replay.live.y, [11 * KIB, KIB, 5 * KIB]);
         assert_eq!((replay.live.axis, replay.live.x), (SeriesAxis::UnixMicros, vec![5, 5, 7]));
         assert_eq!((replay.contradictions, replay.lost_allocations), (0, 0));
+        let allocated = replay.curve.allocated.unwrap();
+        assert_eq!((allocated.low, replay.curve.x), (vec![KIB, KIB, 5 * KIB], vec![5, 5, 7]));
+        assert_eq!(replay.curve.active.unwrap().high, [11 * KIB, KIB, 5 * KIB]);
+        assert_eq!(replay.never_freed.into_iter().collect::<Vec<_>>(), [(102, (Bytes(4 * KIB), 1))]);
+        assert_eq!(replay.late, Bytes(4 * KIB));
+    }
+
+    #[test]
+    fn segments_are_undone_too() {
+        let events = [
+            event(Action::Release, 9, 20 * KIB, 1),
+            event(Action::Reserve, 9, 60 * KIB, 2),
+            event(Action::Alloc, 1, KIB, 3),
+        ];
+        let replay = play(&events, &[block(1, KIB, 1)]);
+        assert_eq!(replay.curve.reserved.unwrap().low, [4 * KIB, 64 * KIB, 64 * KIB]);
+        assert_eq!(replay.curve.unused.unwrap().high, [4 * KIB, 64 * KIB, 63 * KIB]);
+        let absurd = [event(Action::Reserve, 9, 65 * KIB, 2)];
+        assert_eq!(play(&absurd, &[]).reserved_contradictions, 1);
     }
 
     #[test]
     fn time_that_runs_backwards_is_no_axis() {
         let events = [event(Action::Other, 0, 0, 9), event(Action::Other, 0, 0, 8)];
-        let replay = replay(&events, &[], 9).unwrap();
+        let replay = play(&events, &[]);
         assert_eq!((replay.live.axis, replay.live.x), (SeriesAxis::Index, vec![0, 1]));
+        assert_eq!(
+            (replay.peak.event, replay.peak.x),
+            (None, None),
+            "what never changes is at its peak from the start"
+        );
     }
 
     #[test]
@@ -195,28 +467,53 @@ mod tests {
             events.push(event(Action::Alloc, 4096, size, i));
             events.push(event(Action::FreeCompleted, 4096, size, i));
         }
-        let replay = replay(&events, &[], 9).unwrap();
-        assert_eq!(replay.peak, Bytes(1 << 30));
+        let replay = play(&events, &[]);
+        assert_eq!((replay.peak.totals.requested, replay.peak.x), (1 << 30, Some(61_803)));
         assert!(replay.live.x.len() <= 2 * MAX_BUCKETS && replay.live.x.is_sorted());
         let spike = replay.live.y.iter().position(|y| *y == 1 << 30).unwrap();
         assert_eq!(replay.live.x[spike], 61_803);
+        let curve = replay.curve;
+        assert!(curve.x.len() <= CURVE_BUCKETS && curve.x.len() > CURVE_BUCKETS / 2 && curve.x.is_sorted());
+        // Without `free_requested` a block is allocated until its free is complete.
+        assert_eq!(curve.allocated.unwrap().max(), Some(Bytes(1 << 30)));
+    }
+
+    #[test]
+    fn what_is_live_at_the_peak_is_found_by_its_allocation() {
+        let events = [
+            event(Action::Alloc, 1, 5 * KIB, 0),
+            event(Action::Alloc, 2, 9 * KIB, 1),
+            event(Action::FreeRequested, 1, 5 * KIB, 2),
+            event(Action::FreeCompleted, 1, 5 * KIB, 3),
+            event(Action::FreeRequested, 3, KIB, 4),
+            event(Action::FreeCompleted, 3, KIB, 5),
+            event(Action::Alloc, 1, KIB, 6),
+        ];
+        // The allocations' stacks are 10 to 16; the frees were recorded with their own.
+        let stacks = [10, 11, 12, 13, 14, 15, 16];
+        let blocks = [block(2, 9 * KIB, 11), block(1, KIB, 16), block(4, 3 * KIB, NO_STACK)];
+        let (trace, at_end) = (Trace { events: &events, stacks: &stacks }, AtEnd { blocks: &blocks, reserved: 0 });
+        let found = replay(trace, at_end, 9).unwrap();
+        assert_eq!((found.peak.event, found.peak.totals.requested), (Some(1), 18 * KIB));
+        assert!(!found.frees_repeat);
+        let sites = live_after(trace, at_end, found.peak.event, found.frees_repeat);
+        let mut sites: Vec<_> = sites.into_iter().map(|(stack, (bytes, blocks))| (stack, bytes.0, blocks)).collect();
+        sites.sort_unstable();
+        // Block 3 was there before, allocated nobody knows where, and so was block 4.
+        assert_eq!(sites, [(10, 5 * KIB, 1), (11, 9 * KIB, 1), (NO_STACK, 4 * KIB, 2)]);
     }
 
     #[test]
     fn blocks_whose_allocation_was_overwritten_are_counted() {
-        let recorded = LiveBlock { addr: 1, requested: 5, recorded: true };
-        let before_recording = LiveBlock { addr: 2, requested: 5, recorded: false };
-        let replay = replay(&[event(Action::Oom, 77, 99, 0)], &[recorded, before_recording], 9).unwrap();
+        let replay = play(&[event(Action::Oom, 77, 99, 0)], &[block(1, 5, 1), block(2, 5, NO_STACK)]);
         assert_eq!(replay.lost_allocations, 1);
         assert_eq!(replay.ooms, [(0, Bytes(99), Bytes(77))]);
     }
 
     #[test]
     fn absurd_sizes_do_not_overflow() {
-        let huge = LiveBlock { addr: 1, requested: u64::MAX, recorded: true };
-        let more = LiveBlock { addr: 2, requested: u64::MAX, recorded: true };
+        let huge = |addr| LiveBlock { addr, requested: u64::MAX, size: u64::MAX, pending: false, stack: 1 };
         let events = [event(Action::Alloc, 1, u64::MAX, 0), event(Action::FreeCompleted, 2, u64::MAX, 0)];
-        let replay = replay(&events, &[huge, more, huge], 9).unwrap();
-        assert_eq!(replay.contradictions, 1);
+        assert_eq!(play(&events, &[huge(1), huge(2), huge(1)]).contradictions, 1);
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct Event {
     packed: u64,
 }
 
-/// What an event did, as far as it matters for live bytes.
+/// What an event did, as far as it matters for live and reserved bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     Other,
@@ -29,6 +29,10 @@ pub(super) enum Action {
     FreeRequested,
     FreeCompleted,
     Oom,
+    /// A segment was taken from the driver, or an expandable one grew.
+    Reserve,
+    /// A segment was given back, or a part of an expandable one.
+    Release,
 }
 
 impl Event {
@@ -48,6 +52,8 @@ impl Event {
             2 => Action::FreeRequested,
             3 => Action::FreeCompleted,
             4 => Action::Oom,
+            5 => Action::Reserve,
+            6 => Action::Release,
             _ => Action::Other,
         }
     }
@@ -68,6 +74,8 @@ impl Event {
                 Word::FreeRequested => Action::FreeRequested,
                 Word::FreeCompleted => Action::FreeCompleted,
                 Word::Oom => Action::Oom,
+                Word::SegmentAlloc | Word::SegmentMap => Action::Reserve,
+                Word::SegmentFree | Word::SegmentUnmap => Action::Release,
                 _ => Action::Other,
             });
         }
@@ -90,6 +98,21 @@ impl Event {
         event.set_action(action);
         event.set_size(size);
         event
+    }
+}
+
+/// The recorded events of one device, oldest first, with their stacks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Trace<'a> {
+    pub(super) events: &'a [Event],
+    /// As many as there are events; ids of stacks, or [`NO_STACK`].
+    pub(super) stacks: &'a [u32],
+}
+
+impl Trace<'_> {
+    /// The stack of an event.
+    pub(super) fn stack(self, index: usize) -> u32 {
+        self.stacks.get(index).copied().unwrap_or(NO_STACK)
     }
 }
 

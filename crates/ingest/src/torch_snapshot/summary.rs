@@ -3,19 +3,16 @@
 //! Segments' own fields are believed and checked against their blocks. Knows no pickle.
 
 use super::heap::Heap;
-use super::replay::{LiveBlock, Replay, replay};
-use super::rows::{Block, Event, NO_STACK, Segment};
-use hashbrown::HashMap;
-use rankscope_model::{Bytes, CallSite, Frame, SnapshotDevice};
-use std::cmp::Reverse;
+use super::replay::{AtEnd, BySite, LiveBlock, Replay, live_after, replay};
+use super::rows::{Block, BlockState, Segment, Trace};
+use super::sites::top_sites;
+use rankscope_model::{Bytes, NeverFreed, SnapshotDevice, SnapshotPeak};
 use std::collections::BTreeMap;
 
-/// Call sites that are kept of one device.
-pub(super) const MAX_SITES: usize = 50;
-/// Frames that are kept of one call site.
-pub(super) const MAX_FRAMES: usize = 64;
-/// Of a deeper stack: innermost frames that are kept. They tell the operator; the user's own code stands at the other end.
-const INNERMOST: usize = 16;
+/// Call sites that are kept of what is live at the end of one device.
+const MAX_SITES: usize = 50;
+/// Call sites that are kept of what was live at the peak, and of what was never freed.
+const MAX_OTHER_SITES: usize = 20;
 /// CUDA ordinals from here are damage: a host has some tens of devices.
 const MAX_DEVICES: u32 = 1024;
 /// Share of contradicting events that is noise: another thread may allocate while the snapshot is taken.
@@ -27,7 +24,7 @@ const ROUND_LENGTH: usize = 1000;
 pub(super) fn summarize(
     heap: &Heap,
     segments: &[Segment],
-    traces: &[&[Event]],
+    traces: &[Trace<'_>],
     max_ooms: usize,
 ) -> (Vec<SnapshotDevice>, Vec<String>) {
     let mut by_device: BTreeMap<u32, Tally> = BTreeMap::new();
@@ -40,9 +37,9 @@ pub(super) fn summarize(
             impossible += 1;
         }
     }
-    let events_of = |device: u32| traces.get(device as usize).copied().unwrap_or_default();
-    for (device, events) in (0..MAX_DEVICES).zip(traces) {
-        if !events.is_empty() {
+    let trace_of = |device: u32| traces.get(device as usize).copied().unwrap_or_default();
+    for (device, trace) in (0..MAX_DEVICES).zip(traces) {
+        if !trace.events.is_empty() {
             by_device.entry(device).or_default();
         }
     }
@@ -51,7 +48,7 @@ pub(super) fn summarize(
     }
     let devices = by_device
         .into_iter()
-        .map(|(id, tally)| tally.finish(heap, id, events_of(id), max_ooms, &mut warnings))
+        .map(|(id, tally)| tally.finish(heap, id, trace_of(id), max_ooms, &mut warnings))
         .collect();
     (devices, warnings)
 }
@@ -69,7 +66,9 @@ struct Tally {
     mismatched: u64,
     misplaced_blocks: u64,
     live: Vec<LiveBlock>,
-    sites: HashMap<u32, (Bytes, u64)>,
+    sites: BySite,
+    /// Where the segments lie: address and length.
+    places: Vec<(u64, u64)>,
 }
 
 impl Tally {
@@ -97,8 +96,13 @@ impl Tally {
             if let Some(requested) = block.requested {
                 self.requested = Some(self.requested.unwrap_or_default().saturating_add(Bytes(requested)));
             }
-            let recorded = block.stack != NO_STACK;
-            self.live.push(LiveBlock { addr, requested: block.requested.unwrap_or(block.size), recorded });
+            self.live.push(LiveBlock {
+                addr,
+                requested: block.requested.unwrap_or(block.size),
+                size: block.size,
+                pending: block.state == BlockState::PendingFree,
+                stack: block.stack,
+            });
             let site = self.sites.entry(block.stack).or_default();
             *site = (site.0.saturating_add(Bytes(block.size)), site.1 + 1);
         }
@@ -114,15 +118,16 @@ impl Tally {
         if segment.private {
             self.private_inactive = self.private_inactive.saturating_add(total.saturating_sub(own_active));
         }
+        self.places.extend(segment.address.map(|start| (start, total.0)));
         self.segments += 1;
         self.blocks += blocks.len() as u64;
     }
 
     fn finish(
-        self,
+        mut self,
         heap: &Heap,
         device: u32,
-        events: &[Event],
+        trace: Trace<'_>,
         max_ooms: usize,
         warnings: &mut Vec<String>,
     ) -> SnapshotDevice {
@@ -135,8 +140,26 @@ impl Tally {
         if self.misplaced_blocks > 0 {
             warnings.push(format!("device {device}: {} blocks lie outside their segment", self.misplaced_blocks));
         }
-        let replay = replay(events, &self.live, max_ooms);
-        let count = events.len() as u64;
+        let overlaps = overlaps(&mut self.places);
+        if overlaps > 0 {
+            warnings.push(format!(
+                "device {device}: {overlaps} segments lie over others, so memory is counted twice; its reserved total \
+                 of {} is not possible",
+                self.reserved
+            ));
+        }
+        let at_end = AtEnd { blocks: &self.live, reserved: self.reserved.0 };
+        let replay = replay(trace, at_end, max_ooms);
+        let count = trace.events.len() as u64;
+        if let Some(replay) = &replay
+            && replay.reserved_contradictions > 0
+        {
+            warnings.push(format!(
+                "device {device}: the events take more segments from the driver than there are ({} times), as if parts \
+                 of the recording were missing; the curve of reserved bytes is a lower bound",
+                replay.reserved_contradictions
+            ));
+        }
         if let Some(replay) = &replay
             && replay.contradictions > count / NOISE
         {
@@ -146,6 +169,21 @@ impl Tally {
                 replay.contradictions
             ));
         }
+        let peak = replay.as_ref().map(|replay| SnapshotPeak {
+            event: replay.peak.event.map(|event| event as u64),
+            x: replay.peak.x,
+            requested: Bytes(replay.peak.totals.requested),
+            active: Bytes(replay.peak.totals.active),
+            reserved: Bytes(replay.peak.totals.reserved),
+            sites: top_sites(heap, &live_after(trace, at_end, replay.peak.event, replay.frees_repeat), MAX_OTHER_SITES),
+        });
+        let never_freed = replay.as_ref().map(|replay| {
+            let all = replay.never_freed.values();
+            let (bytes, blocks) =
+                all.fold((Bytes(0), 0u64), |sum, site| (sum.0.saturating_add(site.0), sum.1.saturating_add(site.1)));
+            let sites = top_sites(heap, &replay.never_freed, MAX_OTHER_SITES);
+            NeverFreed { bytes, blocks, late_bytes: replay.late, sites }
+        });
         SnapshotDevice {
             device,
             reserved: self.reserved,
@@ -157,11 +195,14 @@ impl Tally {
             blocks: self.blocks,
             events: count,
             mismatched_segments: self.mismatched,
-            peak_requested_in_window: replay.as_ref().map(|r| r.peak),
-            window_truncated: replay.as_ref().is_some_and(|r| is_truncated(events.len(), r)),
-            top_sites: top_sites(heap, &self.sites),
+            peak_requested_in_window: peak.as_ref().map(|peak| peak.requested),
+            window_truncated: replay.as_ref().is_some_and(|r| is_truncated(trace.events.len(), r)),
+            top_sites: top_sites(heap, &self.sites, MAX_SITES),
             ooms: replay.as_ref().map_or_else(Vec::new, |r| r.ooms.clone()),
-            live: replay.map(|r| r.live),
+            live: replay.as_ref().map(|r| r.live.clone()),
+            curve: replay.map(|r| r.curve),
+            peak,
+            never_freed,
         }
     }
 }
@@ -175,31 +216,13 @@ fn is_truncated(length: usize, replay: &Replay) -> bool {
     replay.lost_allocations > 0 || (round && replay.before > Bytes(0))
 }
 
-/// The largest call sites, biggest first; equal ones by more blocks, then by their frames, so that the order is the
-/// same for every rank.
-fn top_sites(heap: &Heap, sites: &HashMap<u32, (Bytes, u64)>) -> Vec<CallSite> {
-    let mut sites: Vec<_> = sites.iter().map(|(stack, (bytes, blocks))| (*stack, *bytes, *blocks)).collect();
-    sites.sort_unstable_by(|a, b| {
-        let size = |site: &(u32, Bytes, u64)| Reverse((site.1, site.2));
-        size(a).cmp(&size(b)).then_with(|| heap.frames(a.0).cmp(heap.frames(b.0)))
-    });
-    sites.truncate(MAX_SITES);
-    sites.into_iter().map(|(stack, bytes, blocks)| CallSite { frames: frames(heap, stack), bytes, blocks }).collect()
-}
-
-/// The frames of a stack. Of one deeper than [`MAX_FRAMES`] the middle is left out, and a frame says so.
-fn frames(heap: &Heap, stack: u32) -> Vec<Frame> {
-    let all = heap.frames(stack);
-    let left_out = if all.len() > MAX_FRAMES { all.len() - (MAX_FRAMES - 1) } else { 0 };
-    let mut frames = Vec::with_capacity(all.len() - left_out + usize::from(left_out > 0));
-    for (at, (function, file, line)) in all.enumerate() {
-        if at == INNERMOST && left_out > 0 {
-            frames.push(Frame { function: format!("[{left_out} frames left out]"), file: String::new(), line: 0 });
-        }
-        if left_out == 0 || at < INNERMOST || at >= INNERMOST + left_out {
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            frames.push(Frame { function: text(function), file: text(file), line });
-        }
+/// How many places begin inside another one. Segments are pieces of one address space, so in a true file none does.
+fn overlaps(places: &mut [(u64, u64)]) -> u64 {
+    places.sort_unstable();
+    let (mut end, mut count) = (0u64, 0u64);
+    for (start, length) in places.iter().filter(|(_, length)| *length > 0) {
+        count += u64::from(*start < end);
+        end = end.max(start.saturating_add(*length));
     }
-    frames
+    count
 }
