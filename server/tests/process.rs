@@ -159,6 +159,23 @@ fn diagnose_takes_folders_and_standard_input() {
     let names: Vec<_> =
         json["artifacts"].as_array().unwrap().iter().map(|found| found["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["a.log", "b.txt", "standard input"]);
+    assert!(text(&done.stderr).contains("1 hidden file or folder was not read"), "{}", text(&done.stderr));
+}
+
+#[test]
+fn a_folder_of_folders_gives_one_run_with_all_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    for rank in 0..3 {
+        let own = folder.path().join(format!("attempt_0/{rank}"));
+        std::fs::create_dir_all(&own).unwrap();
+        let lines = format!("[train] step=1 cur=10240.0MB peak={}.0MB\n", 20480 + rank);
+        std::fs::write(own.join("stdout.log"), lines).unwrap();
+    }
+    let done = diagnose(&["--format", "json", folder.path().to_str().unwrap()], b"");
+    let json: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    let ranks: Vec<_> = json["artifacts"].as_array().unwrap().iter().map(|found| found["ranks"].to_string()).collect();
+    assert_eq!(ranks, ["[0]", "[1]", "[2]"]);
+    assert_eq!(json["artifacts"][1]["name"], "attempt_0/1/stdout.log");
 }
 
 #[test]

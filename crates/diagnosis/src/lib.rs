@@ -8,6 +8,7 @@
 mod case;
 mod collect;
 mod combine;
+mod failing;
 mod figures;
 mod fixes;
 mod imbalance;

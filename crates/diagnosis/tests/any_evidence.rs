@@ -146,6 +146,7 @@ fn oom() -> impl Strategy<Value = OomEvent> {
                     reserved_unallocated: cached,
                     others: others.into_iter().map(|(pid, used)| OtherProcess { pid, used: Bytes(used) }).collect(),
                     host_memory: host,
+                    frames: vec![],
                     ..support::empty_oom(at)
                 }
             },

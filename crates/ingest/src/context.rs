@@ -35,6 +35,12 @@ pub struct Limits {
     pub max_device_rows: usize,
     /// Out-of-memory messages kept of one file; repeats of the same message are counted once. Default 4096.
     pub max_oom_events: usize,
+    /// Changes of phase kept of one file. Default 20 000.
+    pub max_phase_marks: usize,
+    /// Settings of the launch kept of one file. Default 4096.
+    pub max_launch_facts: usize,
+    /// Bytes of a launch script, an environment or a configuration file. Default 2 MiB.
+    pub max_launch_bytes: u64,
     /// Warnings kept of one file. Default 32.
     pub max_warnings: usize,
 }
@@ -53,6 +59,9 @@ impl Default for Limits {
             max_tables: 20_000,
             max_device_rows: 60_000,
             max_oom_events: 4096,
+            max_phase_marks: 20_000,
+            max_launch_facts: 4096,
+            max_launch_bytes: 2 << 20,
             max_warnings: 32,
         }
     }

@@ -1,6 +1,9 @@
 //! What a file is, judged by its first bytes; the name is only a hint between kinds of text.
 //!
-//! Knows no reader: the answer names a content, [`crate::read_upload`] decides who reads it.
+//! Knows no line readers: the answer names a content, [`crate::read_upload`] decides who reads it.
+
+use crate::launch;
+use rankscope_model::LaunchSource;
 
 /// How many first bytes [`sniff`] wants to see (fewer is fine for shorter files).
 ///
@@ -24,6 +27,8 @@ pub enum Content {
     Pickle,
     /// Text in UTF-8 or an 8-bit encoding.
     Text(TextEncoding),
+    /// `NAME=value` with a NUL behind each: `/proc/PID/environ`.
+    Environ,
     /// Something known that holds no evidence, with words for it: `a PNG image`.
     Known(&'static str),
     /// Bytes that are no text and no known format.
@@ -97,6 +102,9 @@ pub fn sniff(head: &[u8]) -> Content {
     // A PDF begins like text; but a log may begin with "BM" or "MZ", so short words only count for what is no text.
     if let Some((_, words)) = known.filter(|(magic, _)| magic.len() >= 5 || !magic.is_ascii()) {
         return Content::Known(words);
+    }
+    if head.contains(&0) && launch::source_of("", head) == Some(LaunchSource::Environment) {
+        return Content::Environ;
     }
     if let Some(encoding) = text_encoding(head) {
         return Content::Text(encoding);
@@ -192,6 +200,7 @@ mod tests {
         assert_eq!(sniff(b"PK\x03\x04rest"), Content::Zip);
         assert_eq!(sniff(b"PK\x05\x06rest"), Content::Zip);
         assert_eq!(sniff(b"\x80\x04\x95"), Content::Pickle);
+        assert_eq!(sniff(b"RANK=0\0WORLD_SIZE=2\0PATH=/bin\0"), Content::Environ);
         assert_eq!(sniff(b"BM loss went up"), Content::Text(TextEncoding::Utf8));
         assert!(
             matches!(sniff(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0"), Content::Known(words) if words.contains("PNG"))

@@ -4,9 +4,11 @@
 
 use crate::context::{ReadContext, ReadError};
 use crate::device_tools::DeviceTools;
+use crate::launch::PrintedReader;
 use crate::lines::for_each_line;
 use crate::nvidia_smi::TableReader;
 use crate::oom::OomReader;
+use crate::phases::PhaseReader;
 use crate::sniff::TextEncoding;
 use crate::step_log::StepReader;
 use rankscope_model::{ArtifactInfo, ArtifactKind, Evidence, Rank, Subject};
@@ -19,10 +21,12 @@ pub(crate) struct Readers {
     pub(crate) tables: bool,
     pub(crate) steps: bool,
     pub(crate) ooms: bool,
+    /// Phases, and what the program prints of its launch.
+    pub(crate) story: bool,
 }
 
 impl Readers {
-    pub(crate) const ALL: Self = Self { tables: true, steps: true, ooms: true };
+    pub(crate) const ALL: Self = Self { tables: true, steps: true, ooms: true, story: true };
 }
 
 /// An out-of-memory message is one line that says more than one line of a table or a log.
@@ -42,12 +46,18 @@ pub(crate) fn read_with(
     let mut tables = TableReader::new(ctx);
     let mut steps = StepReader::new(ctx);
     let mut ooms = OomReader::new(ctx);
+    let mut phases = PhaseReader::new(ctx);
+    let mut printed = PrintedReader::new(ctx);
     let scan = for_each_line(input, encoding, ctx.limits, &mut |line, trust| {
         if readers.tables && (tools.line(&line) || tables.line(&line)) {
             return;
         }
         if readers.ooms && ooms.line(&line) {
             return;
+        }
+        if readers.story {
+            phases.line(&line);
+            printed.line(&line);
         }
         if readers.steps {
             steps.line(&line, trust);
@@ -83,10 +93,17 @@ pub(crate) fn read_with(
     info.warnings.extend(warnings);
     let (steps, warnings) = steps.finish(&scan.trust);
     info.warnings.extend(warnings);
+    let (phases, warning) = phases.finish(&scan.trust);
+    info.warnings.extend(warning);
+    let launches: Vec<_> = printed.finish(&scan.trust, &mut info.warnings).into_iter().collect();
     info.warnings.truncate(ctx.limits.max_warnings);
 
     info.kind = kind(table_lines, &found.lines, ooms.len() as u64, steps.len() as u64);
-    let evidence = Evidence { device_tables, steps, ooms, topologies: found.topologies, ..Evidence::default() };
+    if info.kind == ArtifactKind::Text && !(phases.is_empty() && launches.is_empty()) {
+        info.kind = ArtifactKind::JobLog;
+    }
+    let topologies = found.topologies;
+    let evidence = Evidence { device_tables, steps, ooms, topologies, phases, launches, ..Evidence::default() };
     note_subjects(&mut info, &evidence, found.devices);
     Ok(Evidence { artifacts: vec![info], ..evidence })
 }
@@ -118,6 +135,7 @@ fn note_subjects(info: &mut ArtifactInfo, evidence: &Evidence, mut devices: BTre
     for topology in &evidence.topologies {
         topology.gpus.iter().for_each(|gpu| note(Subject::Device(gpu.device)));
     }
+    ranks.extend(evidence.phases.iter().filter_map(|mark| mark.rank).map(|rank| rank.0));
     for oom in &evidence.ooms {
         ranks.extend(oom.rank.map(|Rank(rank)| rank));
         devices.extend(oom.device);

@@ -7,8 +7,8 @@ use crate::context::{Limits, ReadContext, ReadError};
 use crate::python_script;
 use crate::sniff::{self, Content, TextEncoding};
 use crate::viewer_page::{self, Page};
-use crate::{memory_timeline, profiler_trace, text, torch_snapshot};
-use rankscope_model::{ArtifactId, ArtifactInfo, ArtifactKind, Evidence};
+use crate::{launch, memory_timeline, profiler_trace, text, torch_snapshot};
+use rankscope_model::{ArtifactId, ArtifactInfo, ArtifactKind, Evidence, LaunchSource};
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -110,6 +110,10 @@ impl Upload<'_> {
             Content::Zip => self.spooled_zip(name, bytes, &mut peeked, depth),
             Content::Tar => self.tar(name, bytes, &mut peeked, depth),
             Content::Text(TextEncoding::Utf8) => self.text(name, bytes, peeked, depth),
+            Content::Environ => {
+                let mut input = BufReader::new(peeked);
+                self.file(name, bytes, |ctx| read_launch(LaunchSource::Environment, &mut input, ctx));
+            }
             content => {
                 let mut input = BufReader::with_capacity(256 << 10, peeked);
                 self.file(name, bytes, |ctx| read_file(content, &mut input, ctx));
@@ -120,6 +124,7 @@ impl Upload<'_> {
     /// Text of a kind that its beginning tells goes to that reader alone, all other text to the text readers.
     fn text(&mut self, name: &str, bytes: u64, peeked: Peeked<'_>, depth: Depth) {
         let head = String::from_utf8_lossy(&peeked.head).into_owned();
+        let launch = launch::source_of(name, &peeked.head);
         let mut input = BufReader::with_capacity(256 << 10, peeked);
         if python_script::is_notebook(name) || sniff::is_python(name, &head) {
             self.file(name, bytes, |ctx| read_script(&mut input, ctx));
@@ -134,6 +139,8 @@ impl Upload<'_> {
                 }
                 Page::Picture => self.add(unreadable(name, bytes, viewer_page::ONLY_A_PICTURE.to_owned())),
             }
+        } else if let Some(source) = launch {
+            self.file(name, bytes, |ctx| read_launch(source, &mut input, ctx));
         } else {
             self.file(name, bytes, |ctx| read_file(Content::Text(TextEncoding::Utf8), &mut input, ctx));
         }
@@ -253,6 +260,32 @@ fn read_script(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Evidence {
 /// What a reader gave, or why it gave nothing.
 fn or_reason(read: Result<Evidence, ReadError>, ctx: &ReadContext<'_>) -> Evidence {
     read.unwrap_or_else(|error| unreadable(ctx.name, 0, error.to_string()))
+}
+
+/// A text that tells how a job was launched; if it turns out not to, it is read as any other text. Holds the whole
+/// text, which is small if it is what it looks like.
+fn read_launch(source: LaunchSource, input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Evidence {
+    let limit = ctx.limits.max_launch_bytes;
+    let mut held = Vec::new();
+    if let Err(error) = input.take(limit.saturating_add(1)).read_to_end(&mut held) {
+        return unreadable(ctx.name, 0, error.to_string());
+    }
+    let why = if held.len() as u64 > limit {
+        let limit = rankscope_model::Bytes(limit);
+        format!("it begins like a launch script or a configuration but is over the limit of {limit} for those")
+    } else {
+        match launch::read(source, &String::from_utf8_lossy(&held), ctx) {
+            Ok(evidence) => return evidence,
+            Err(error) => format!("it begins like a launch script or a configuration, but: {error}"),
+        }
+    };
+    let mut whole = Cursor::new(held).chain(input);
+    let mut evidence = text::read_with(&mut whole, TextEncoding::Utf8, ctx, text::Readers::ALL)
+        .unwrap_or_else(|e| unreadable(ctx.name, 0, e.to_string()));
+    if let Some(artifact) = evidence.artifacts.first_mut() {
+        artifact.warnings.push(format!("read as a log: {why}"));
+    }
+    evidence
 }
 
 /// Picks the reader.

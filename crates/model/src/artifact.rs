@@ -47,6 +47,16 @@ pub enum ArtifactKind {
     MemoryTimeline,
     /// A Python source file.
     PythonScript,
+    /// A log that says what the job did, without memory figures.
+    JobLog,
+    /// Environment variables of a process.
+    Environment,
+    /// A shell or batch script that starts a job.
+    LaunchScript,
+    /// A configuration file of accelerate.
+    AccelerateConfig,
+    /// A configuration file of DeepSpeed.
+    DeepspeedConfig,
     /// Readable text in which no reader found memory evidence.
     Text,
     /// An archive; its members are artifacts of their own.
@@ -76,6 +86,11 @@ impl ArtifactKind {
             Self::ProfilerTrace => "PyTorch profiler trace",
             Self::MemoryTimeline => "PyTorch memory timeline",
             Self::PythonScript => "Python script",
+            Self::JobLog => "job log",
+            Self::Environment => "environment",
+            Self::LaunchScript => "launch script",
+            Self::AccelerateConfig => "accelerate config",
+            Self::DeepspeedConfig => "DeepSpeed config",
             Self::Text => "text",
             Self::Archive => "archive",
             Self::Unreadable => "not readable",

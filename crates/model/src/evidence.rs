@@ -3,10 +3,12 @@
 //! Missing is `None`, never zero. Every row says where it was read.
 
 use crate::artifact::{ArtifactId, ArtifactInfo, Provenance};
+use crate::launch::LaunchEvidence;
+use crate::phase::PhaseMark;
 use crate::script::ScriptEvidence;
 use crate::subject::{Phase, Quantity, Subject};
-use crate::topology::Topology;
 use crate::timeline::{MemoryCurve, MemoryTrace, NeverFreed, SnapshotPeak};
+use crate::topology::Topology;
 use crate::units::{Bytes, Rank, Step, UnixMicros};
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +39,12 @@ pub struct Evidence {
     /// How GPUs are linked, one per printed matrix.
     #[serde(default)]
     pub topologies: Vec<Topology>,
+    /// Where logs say that a phase begins or is under way, in the order of each file.
+    #[serde(default)]
+    pub phases: Vec<PhaseMark>,
+    /// How the job was started, one entry per file that says something of it.
+    #[serde(default)]
+    pub launches: Vec<LaunchEvidence>,
 }
 
 impl Evidence {
@@ -52,6 +60,8 @@ impl Evidence {
         self.traces.append(&mut other.traces);
         self.scripts.append(&mut other.scripts);
         self.topologies.append(&mut other.topologies);
+        self.phases.append(&mut other.phases);
+        self.launches.append(&mut other.launches);
     }
 
     /// The artifact's display name, or an empty text for an id that does not exist.
@@ -74,6 +84,11 @@ impl Evidence {
         for script in &mut self.scripts {
             shift(&mut script.at);
             script.facts.iter_mut().for_each(|fact| shift(&mut fact.at));
+        }
+        self.phases.iter_mut().for_each(|mark| shift(&mut mark.at));
+        for launch in &mut self.launches {
+            shift(&mut launch.at);
+            launch.facts.iter_mut().for_each(|fact| shift(&mut fact.at));
         }
     }
 }
@@ -318,6 +333,16 @@ pub struct OomEvent {
     /// The message is about host memory, not VRAM.
     #[serde(default)]
     pub host_memory: bool,
+    /// The Python stack that failed, from the traceback in front of the message: innermost frame first, at most
+    /// [`OomEvent::MAX_FRAMES`]. Empty where no traceback was printed. Kernels run behind the program, so for a
+    /// failure that is not the caching allocator's own the innermost frames may be a later call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frames: Vec<Frame>,
+}
+
+impl OomEvent {
+    /// Frames kept of one traceback: deep enough for a training loop inside two frameworks, module calls included.
+    pub const MAX_FRAMES: usize = 64;
 }
 
 /// A process that an out-of-memory message lists.

@@ -10,11 +10,13 @@ mod checklist;
 mod diagnosis;
 mod evidence;
 mod figures;
+mod launch;
+mod phase;
 mod report;
 mod script;
 mod subject;
-mod topology;
 mod timeline;
+mod topology;
 mod units;
 
 pub use artifact::{ArtifactId, ArtifactInfo, ArtifactKind, EvidenceRef, Place, Provenance, Warning};
@@ -30,14 +32,16 @@ pub use evidence::{
 pub use figures::{
     Composition, Figures, Part, PartKind, PeakBar, Peaks, PhaseSpan, Timeline, TimelineLine, TimelineMark,
 };
+pub use launch::{LaunchEvidence, LaunchFact, LaunchSetting, LaunchSource, Starter};
+pub use phase::PhaseMark;
 pub use report::{Report, RunInfo, RunSummary, ShareInfo};
 pub use script::{
     DeviceClass, DeviceExpr, Fact, FactKind, Flow, FlowProcess, Framework, Guard, GuardKind, Kept, Launcher,
     LoaderRole, LoopKind, MapLocation, RankWork, SamplerUse, ScriptEvidence, ScriptFact, SetDeviceHow,
 };
 pub use subject::{Phase, Quantity, Subject};
-pub use topology::{GpuLink, LinkKind, Topology, TopologyGpu};
 pub use timeline::{
     Band, CategoryBytes, MemoryCategory, MemoryCurve, MemoryTrace, NeverFreed, SnapshotPeak, TracePeak, TraceSource,
 };
+pub use topology::{GpuLink, LinkKind, Topology, TopologyGpu};
 pub use units::{Bytes, GIB, KIB, MIB, Rank, Step, UnixMicros};

@@ -1,6 +1,6 @@
 //! `rankscope diagnose`: the same engine as the server, for files here.
 
-use super::nvml;
+use super::{folder, nvml};
 use crate::{
     cli::{DiagnoseArgs, FailOn, Format},
     engine,
@@ -14,7 +14,7 @@ use rankscope_telemetry::{NvmlState, ProcFs};
 use std::{
     collections::HashMap,
     env,
-    fs::{self, File},
+    fs::File,
     io::{self, BufReader, IsTerminal, Write},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -29,8 +29,8 @@ const DEFAULT_WIDTH: usize = 100;
 pub fn run(args: &DiagnoseArgs) -> anyhow::Result<ExitCode> {
     let inputs = find_inputs(&args.inputs)?;
     let mut evidence = Evidence::default();
-    for Input { name, mut file, bytes } in inputs {
-        evidence.merge(engine::read(&name, bytes, &mut file).evidence);
+    for Input { name, source } in inputs {
+        evidence.merge(read(&name, source));
     }
     if args.nvml {
         evidence.merge(this_machine()?);
@@ -70,11 +70,29 @@ fn this_machine() -> anyhow::Result<Evidence> {
 
 struct Input {
     name: String,
-    file: BufReader<File>,
-    bytes: u64,
+    source: Source,
 }
 
-/// Opens everything first: a path that cannot be opened is a mistake of the caller, who should hear of all of them.
+enum Source {
+    /// Opened when its turn comes: a folder may hold more files than a process may open.
+    Path(PathBuf),
+    /// Standard input, kept.
+    Kept(File),
+}
+
+/// A file that was there a moment ago may be gone: then it is named with the reason.
+fn read(name: &str, source: Source) -> Evidence {
+    let file = match source {
+        Source::Path(path) => File::open(path),
+        Source::Kept(file) => Ok(file),
+    };
+    match file.and_then(|file| Ok((file.metadata()?.len(), file))) {
+        Ok((bytes, file)) => engine::read(name, bytes, &mut BufReader::with_capacity(256 << 10, file)).evidence,
+        Err(error) => engine::unreadable_io(name, 0, &error),
+    }
+}
+
+/// Tries everything first: a path that cannot be opened is a mistake of the caller, who should hear of all of them.
 fn find_inputs(given: &[PathBuf]) -> anyhow::Result<Vec<Input>> {
     let mut found = Vec::new();
     let mut wrong = Vec::new();
@@ -96,26 +114,21 @@ fn open(path: &Path) -> anyhow::Result<Vec<Input>> {
     if !path.metadata().with_context(says)?.is_dir() {
         return Ok(vec![open_file(path)?]);
     }
-    let mut files = Vec::new();
-    for entry in fs::read_dir(path).with_context(says)? {
-        let entry = entry.with_context(says)?;
-        let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
-        if !is_hidden && entry.path().is_file() {
-            files.push(entry.path());
-        }
+    let found = folder::list(path).with_context(says)?;
+    for note in &found.notes {
+        eprintln!("rankscope: {}: {note}", path.display());
     }
-    if files.is_empty() {
+    if found.files.is_empty() {
         bail!("{}: no files in this folder", path.display());
     }
-    files.sort();
-    files.iter().map(|file| open_file(file)).collect()
+    // Names from the folder on, because a folder may tell the rank of what it holds.
+    Ok(found.files.into_iter().map(|(path, name)| Input { name, source: Source::Path(path) }).collect())
 }
 
 fn open_file(path: &Path) -> anyhow::Result<Input> {
     let says = || path.display().to_string();
-    let file = File::open(path).with_context(says)?;
-    let bytes = file.metadata().with_context(says)?.len();
-    Ok(Input { name: says(), file: BufReader::with_capacity(256 << 10, file), bytes })
+    File::open(path).with_context(says)?;
+    Ok(Input { name: says(), source: Source::Path(path.to_owned()) })
 }
 
 fn open_stdin() -> anyhow::Result<Input> {
@@ -126,7 +139,7 @@ fn open_stdin() -> anyhow::Result<Input> {
         bail!("standard input is larger than {}", size(MAX_STDIN));
     }
     io::Seek::rewind(&mut file)?;
-    Ok(Input { name: "standard input".to_owned(), file: BufReader::with_capacity(256 << 10, file), bytes })
+    Ok(Input { name: "standard input".to_owned(), source: Source::Kept(file) })
 }
 
 /// File names without their folders, where that leaves them different from each other.
@@ -140,8 +153,20 @@ fn with_short_names(mut inputs: Vec<Input>) -> Vec<Input> {
     }
     for input in &mut inputs {
         let name = short(&input.name);
-        if seen.get(&name) == Some(&1) {
+        // What a folder gave has its name already.
+        let is_given = matches!(&input.source, Source::Path(path) if path.as_os_str() == input.name.as_str());
+        if is_given && seen.get(&name) == Some(&1) {
             input.name = name;
+        }
+    }
+    // Two folders may hold the same names.
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    for input in &inputs {
+        *seen.entry(input.name.clone()).or_default() += 1;
+    }
+    for input in inputs.iter_mut().filter(|input| seen.get(&input.name).is_some_and(|count| *count > 1)) {
+        if let Source::Path(path) = &input.source {
+            input.name = path.display().to_string();
         }
     }
     inputs

@@ -12,6 +12,7 @@ mod data_parallel;
 mod device_visibility;
 mod distributed_init;
 mod distributed_sampler;
+mod failing_call;
 mod leaks;
 mod memory_stats;
 mod optimizer_state;
@@ -38,6 +39,7 @@ pub(crate) const ALL: &[fn(&Case, &mut Ledger)] = &[
     sharded_init::apply,
     unsynced_buffers::apply,
     rank_only_work::apply,
+    failing_call::apply,
     pipeline::apply,
     memory_stats::apply,
     leaks::apply,

@@ -123,6 +123,7 @@ pub fn empty_oom(at: Provenance) -> OomEvent {
         reserved_unallocated: None,
         others: vec![],
         host_memory: false,
+        frames: vec![],
     }
 }
 

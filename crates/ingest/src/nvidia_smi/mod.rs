@@ -19,7 +19,12 @@ use table::Open;
 
 /// Reads text and keeps its `nvidia-smi` tables. Text without any gives an empty result, not an error.
 pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Result<Evidence, ReadError> {
-    text::read_with(input, TextEncoding::Utf8, ctx, text::Readers { tables: true, steps: false, ooms: false })
+    text::read_with(
+        input,
+        TextEncoding::Utf8,
+        ctx,
+        text::Readers { tables: true, steps: false, ooms: false, story: false },
+    )
 }
 
 /// Lines between a time and its table, and other lines of the same writer inside a table, that are still the same

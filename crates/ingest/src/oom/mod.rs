@@ -23,20 +23,27 @@
 //! Knows no cause: a message says how full the device was, not why.
 
 mod families;
+mod traceback;
 
 use crate::context::{ReadContext, ReadError};
 use crate::lines::{Label, Line, RankFrom, Trust};
-use crate::rank_name::{MAX_RANK, rank_from_name};
+use crate::rank_name::{rank_before, rank_from_name};
 use crate::sniff::TextEncoding;
 use crate::text;
 use families::{Message, Parsed};
-use rankscope_model::{Bytes, Evidence, OomEvent, Provenance, Rank};
+use rankscope_model::{Bytes, Evidence, Frame, OomEvent, Provenance, Rank};
 use std::collections::BTreeMap;
 use std::io::BufRead;
+use traceback::{StackId, Stacks};
 
 /// Reads text and keeps its out-of-memory messages. Text without any gives an empty result, not an error.
 pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Result<Evidence, ReadError> {
-    text::read_with(input, TextEncoding::Utf8, ctx, text::Readers { tables: false, steps: false, ooms: true })
+    text::read_with(
+        input,
+        TextEncoding::Utf8,
+        ctx,
+        text::Readers { tables: false, steps: false, ooms: true, story: false },
+    )
 }
 
 /// Lines that may belong to one message: 600 characters wrapped at 40 columns.
@@ -56,9 +63,10 @@ pub(crate) struct OomReader<'c> {
     file_rank: Option<Rank>,
     open: Vec<Block>,
     found: Vec<Found>,
-    /// What was found of each rank and family, to count a repeated message once.
-    seen: BTreeMap<(Option<u32>, String), Vec<Message>>,
+    /// What was found of each rank and family, with its position, to count a repeated message once.
+    seen: BTreeMap<(Option<u32>, String), Vec<(Message, usize)>>,
     previous: String,
+    stacks: Stacks,
     stats: Stats,
     harmless: u64,
     dropped: u64,
@@ -72,6 +80,8 @@ struct Block {
     bytes: usize,
     /// The rank that the text in front of the message names.
     rank: Option<Rank>,
+    /// The stack in front of it.
+    stack: Option<(StackId, Vec<Frame>)>,
 }
 
 /// A line of a block.
@@ -113,15 +123,19 @@ impl<'c> OomReader<'c> {
             found: Vec::new(),
             seen: BTreeMap::new(),
             previous: String::new(),
+            stacks: Stacks::default(),
             stats: Stats::default(),
             harmless: 0,
             dropped: 0,
         }
     }
 
-    /// Takes a line; `true` if its figures belong to a message.
+    /// Takes a line; `true` if it belongs to a message or to the traceback in front of one.
     pub(crate) fn line(&mut self, line: &Line<'_>) -> bool {
         self.note_stats(line);
+        if self.stacks.line(line) {
+            return true;
+        }
         let writer = line.label.writer();
         let open = self.open.iter().position(|block| block.label.writer() == writer);
         let triggers = families::is_trigger(line.body);
@@ -174,6 +188,7 @@ impl<'c> OomReader<'c> {
             label: line.label,
             at: line.provenance(self.ctx.artifact),
             rank: rank_before(before),
+            stack: self.stacks.of(line),
             bytes: line.body.len(),
             lines: {
                 lines.push(Piece::of(line));
@@ -205,20 +220,29 @@ impl<'c> OomReader<'c> {
     }
 
     fn close(&mut self, index: usize) {
-        let block = self.open.remove(index);
+        let mut block = self.open.remove(index);
         let Parsed { messages, harmless } = parse(&block.lines);
         self.harmless += harmless;
         for message in messages {
-            self.keep(message, &block);
+            self.keep(message, &mut block);
         }
     }
 
-    fn keep(&mut self, mut message: Message, block: &Block) {
+    fn keep(&mut self, mut message: Message, block: &mut Block) {
         let named = block.rank.map(|rank| (rank, RankFrom::Text)).or(block.label.rank);
         let named = named.or(self.file_rank.map(|rank| (rank, RankFrom::FileName)));
         let key = (named.map(|(rank, _)| rank.0), message.family.clone());
-        let same = self.seen.get(&key).is_some_and(|seen| seen.iter().any(|old| old.covers(&message)));
-        if same {
+        // A stack belongs to one message, so that a few lines cannot multiply it.
+        let frames = block.stack.take().map_or_else(Vec::new, |(id, frames)| {
+            self.stacks.taken(id);
+            frames
+        });
+        let same = self.seen.get(&key).and_then(|seen| seen.iter().find(|(old, _)| old.covers(&message)));
+        if let Some((_, index)) = same {
+            // Often a message is logged first and printed with its traceback when the program ends.
+            if let Some(first) = self.found.get_mut(*index).filter(|first| first.event.frames.is_empty()) {
+                first.event.frames = frames;
+            }
             return;
         }
         if self.found.len() >= self.ctx.limits.max_oom_events {
@@ -229,7 +253,7 @@ impl<'c> OomReader<'c> {
         if seen.len() >= MAX_COMPARED {
             seen.remove(0);
         }
-        seen.push(message.clone());
+        seen.push((message.clone(), self.found.len()));
         self.add_stats(&mut message, block);
         self.found.push(Found {
             event: OomEvent {
@@ -246,6 +270,7 @@ impl<'c> OomReader<'c> {
                 reserved_unallocated: message.reserved_unallocated,
                 others: message.others,
                 host_memory: message.host_memory,
+                frames,
             },
             from: named.map(|(_, from)| from),
         });
@@ -340,25 +365,13 @@ fn bounded(body: &str) -> &str {
     }
 }
 
-/// `Rank 3: CUDA out of memory`, `[rank=0] RuntimeError: …`; the last rank in front of the message.
-fn rank_before(text: &str) -> Option<Rank> {
-    let lower = text.to_ascii_lowercase();
-    let (before, after) = lower.rsplit_once("rank")?;
-    let bare = !before.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_') || before.ends_with("global_");
-    let local = before.trim_end().ends_with("local");
-    let digits = after.trim_start_matches(['=', ':', ' ', '-']);
-    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-    let rank = digits.get(..end)?.parse().ok().filter(|r| *r < MAX_RANK)?;
-    (bare && !local).then_some(Rank(rank))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::context::Limits;
     use rankscope_model::{ArtifactId, GIB, Place};
 
-    fn events(text: &str) -> (Vec<OomEvent>, Vec<String>) {
+    pub(super) fn events(text: &str) -> (Vec<OomEvent>, Vec<String>) {
         let limits = Limits::default();
         let ctx = ReadContext { artifact: ArtifactId(0), name: "job.log", limits: &limits };
         let evidence = read(&mut text.as_bytes(), &ctx).unwrap();
@@ -422,15 +435,5 @@ mod tests {
             "Stats: \nLimit:                      4928097484\nInUse:                      4248542720\n\n[error] failed: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 58982400 bytes.\n",
         );
         assert_eq!((events[0].total, events[0].allocated), (Some(Bytes(4_928_097_484)), Some(Bytes(4_248_542_720))));
-    }
-
-    #[test]
-    fn the_rank_in_front_of_a_message_counts() {
-        assert_eq!(rank_before("Rank 3: "), Some(Rank(3)));
-        assert_eq!(rank_before("[rank=12] RuntimeError: "), Some(Rank(12)));
-        assert_eq!(rank_before("local_rank: 4 "), None);
-        assert_eq!(rank_before("local rank 4 "), None);
-        assert_eq!(rank_before("frank 4 "), None);
-        assert_eq!(rank_before(""), None);
     }
 }

@@ -26,7 +26,12 @@ use thin::Thinned;
 
 /// Reads text and keeps its step records. Text without any gives an empty result, not an error.
 pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Result<Evidence, ReadError> {
-    text::read_with(input, TextEncoding::Utf8, ctx, text::Readers { tables: false, steps: true, ooms: false })
+    text::read_with(
+        input,
+        TextEncoding::Utf8,
+        ctx,
+        text::Readers { tables: false, steps: true, ooms: false, story: false },
+    )
 }
 
 /// How a record's subject is known, and whose it is if that turns out not to hold.

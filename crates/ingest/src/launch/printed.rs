@@ -1,0 +1,257 @@
+//! What programs print of their launch: world size, visible devices, batch, ZeRO stage, and the command itself.
+//!
+//! Forms of torchrun, DeepSpeed, Megatron-LM, Lightning, Transformers, timm, fairseq, MMEngine, Ultralytics, and of
+//! shells that echo what they run.
+
+use super::shell::{self, Variables};
+use super::variables::visible_devices;
+use super::{Facts, command, variables};
+use crate::context::ReadContext;
+use crate::lines::{Line, RankFrom, Trust};
+use rankscope_model::{LaunchEvidence, LaunchSetting, LaunchSource};
+use regex::{Captures, Regex};
+use std::sync::LazyLock;
+
+/// Words of which every form below has one.
+static WORDS: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let words = "(?i)world_?.?size|MEMBER: |Starting with |, total \\d|num_local_procs|VISIBLE_DEVICES|ALLOC_CONF|batch size|Accumulation steps|n_gpu: |\\(GPUs/TPUs\\)|parallel size|ZeRO stage|_per_gpu|nproc_per_node|GPU number|torchrun|torch\\.distributed|accelerate|deepspeed|mpirun|mpiexec|srun|horovodrun|^[+$] |command|cmd = |^(?:export )?[A-Z][A-Z0-9_]+=|zero_optimization_stage|accumulation_steps";
+    Regex::new(words).ok()
+});
+
+type Read = fn(&Captures<'_>) -> Option<LaunchSetting>;
+
+/// Forms, and what their groups mean.
+static FORMS: LazyLock<Vec<(Regex, Read)>> = LazyLock::new(|| {
+    use LaunchSetting as S;
+    let forms: [(&str, Read); 18] = [
+        // Megatron-LM `using world size: 64, …`, its list of arguments `world_size ..... 64`, DeepSpeed `dist_world_size=8`
+        (r"(?i)\bworld[_ ]size(?: ?[:=] ?| \.{3,} | )(\d+)\b", |c| count(c, 1).map(S::WorldSize)),
+        (r"\bdist_world_size=(\d+)", |c| count(c, 1).map(S::WorldSize)),
+        // Lightning
+        (r"GLOBAL_RANK: \d+, MEMBER: \d+/(\d+)", |c| count(c, 1).map(S::WorldSize)),
+        (r"Starting with (\d+) processes", |c| count(c, 1).map(S::WorldSize)),
+        // timm
+        (r"\bProcess \d+, total (\d+)", |c| count(c, 1).map(S::WorldSize)),
+        // fairseq
+        (r"training on (\d+) devices \(GPUs/TPUs\)", |c| count(c, 1).map(S::WorldSize)),
+        // MMCV, MMEngine
+        (r"\bGPU number: (\d+)", |c| count(c, 1).map(S::WorldSize)),
+        // DeepSpeed's launcher, torchrun's list of settings
+        (r"\bnum_local_procs=(\d+)", |c| count(c, 1).map(S::ProcessesPerNode)),
+        (r"\bnnodes=(\d+), num_local_procs", |c| count(c, 1).map(S::Nodes)),
+        (r"\bnproc_per_node +: (\d+)", |c| count(c, 1).map(S::ProcessesPerNode)),
+        // DeepSpeed `Setting CUDA_VISIBLE_DEVICES=0,1`, Lightning `LOCAL_RANK: 0 - CUDA_VISIBLE_DEVICES: [0,1]`
+        (r"CUDA_VISIBLE_DEVICES(?:=|: ?)\[?([\d,]+)\]?", |c| visible_devices(c.get(1)?.as_str())),
+        // Transformers: processes that drive several GPUs
+        (r"\bn_gpu: ?(\d+)", |c| count(c, 1).map(S::GpusPerProcess)),
+        (r"Instantaneous batch size per device = ([\d,]+)", |c| count(c, 1).map(S::MicroBatch)),
+        (r"Total train batch size \([^)]*\) = ([\d,]+)", |c| count(c, 1).map(S::GlobalBatch)),
+        (r"Gradient Accumulation steps = ([\d,]+)", |c| count(c, 1).map(S::Accumulation)),
+        (r"\btensor-model-parallel size: (\d+)", |c| count(c, 1).map(S::TensorParallel)),
+        (r"\bpipeline-model-parallel size: (\d+)", |c| count(c, 1).map(S::PipelineParallel)),
+        // DeepSpeed
+        (r"ZeRO stage (\d)\b|zero_optimization_stage \.{3,} (\d)", |c| {
+            let stage = c.get(1).or_else(|| c.get(2))?.as_str().parse().ok()?;
+            (stage <= 3).then_some(S::ZeroStage(stage))
+        }),
+    ];
+    forms.into_iter().filter_map(|(form, read)| Some((Regex::new(form).ok()?, read))).collect()
+});
+
+fn count(captures: &Captures<'_>, group: usize) -> Option<u32> {
+    let digits: String = captures.get(group)?.as_str().chars().filter(char::is_ascii_digit).collect();
+    digits.parse().ok().filter(|n| (1..=command::MAX_COUNT).contains(n))
+}
+
+/// Longest beginning of a line that is looked at; commands are long.
+const LOOKED_AT: usize = 8 << 10;
+
+/// Gathers settings from the lines of a log.
+pub(crate) struct PrintedReader<'c> {
+    facts: Facts<'c>,
+    /// How the rank of each fact is known, position for position.
+    from: Vec<Option<RankFrom>>,
+    commands: u32,
+}
+
+impl<'c> PrintedReader<'c> {
+    pub(crate) fn new(ctx: &'c ReadContext<'c>) -> Self {
+        Self { facts: Facts::new(ctx), from: Vec::new(), commands: 0 }
+    }
+
+    pub(crate) fn line(&mut self, line: &Line<'_>) {
+        let end = line.body.char_indices().map(|(at, _)| at).find(|at| *at >= LOOKED_AT).unwrap_or(line.body.len());
+        let body = line.body.get(..end).unwrap_or_default();
+        // A prompt is taken off as a quote sign; the whole line still has it.
+        let text = line.text.get(..end.min(line.text.len())).unwrap_or(body);
+        let is_prompt = text.starts_with("+ ") || text.starts_with("$ ");
+        if !is_prompt && !WORDS.as_ref().is_some_and(|words| words.is_match(body)) {
+            return;
+        }
+        if command_in(body).is_some_and(|command| self.command(line, command)) {
+            return;
+        }
+        for (form, read) in FORMS.iter() {
+            if let Some(setting) = form.captures(body).and_then(|captures| read(&captures)) {
+                self.add(line, 0, setting);
+            }
+        }
+        let variable = body.strip_prefix("export ").unwrap_or(body);
+        if let Some(setting) = shell::assignment(variable).and_then(|(name, value)| variables::setting(name, value)) {
+            self.add(line, 0, setting);
+        }
+    }
+
+    /// Reads a command; `false` if it starts nothing.
+    fn command(&mut self, line: &Line<'_>, command: &str) -> bool {
+        let before = self.commands;
+        let commands = shell::commands(command);
+        for settings in commands.iter().map(|c| command::settings(&c.words, &Variables::new())) {
+            // `deepspeed info ....` of a report is no command: one has a program or a number.
+            if settings.len() < 2 {
+                continue;
+            }
+            self.commands = self.commands.saturating_add(1);
+            for setting in settings {
+                self.add(line, self.commands, setting);
+            }
+        }
+        self.commands > before
+    }
+
+    fn add(&mut self, line: &Line<'_>, command: u32, setting: LaunchSetting) {
+        let named = line.label.rank.or(self.facts.file_rank.map(|rank| (rank, RankFrom::FileName)));
+        let before = self.facts.facts.len();
+        self.facts.add_at(line.number, line.time, line.text, named.map(|(rank, _)| rank), command, setting);
+        if self.facts.facts.len() > before {
+            self.from.push(named.map(|(_, from)| from));
+        }
+    }
+
+    /// What was found, with the ranks that hold.
+    pub(crate) fn finish(mut self, trust: &Trust, warnings: &mut Vec<String>) -> Option<LaunchEvidence> {
+        let file_rank = self.facts.file_rank;
+        for (fact, from) in self.facts.facts.iter_mut().zip(self.from) {
+            if from.is_some_and(|from| !trust.accepts(from)) {
+                fact.rank = file_rank;
+            }
+        }
+        self.facts.finish(LaunchSource::Log, warnings)
+    }
+}
+
+/// The command that a line shows: behind a prompt, behind `cmd = `, or the line itself when it begins with a launcher.
+fn command_in(body: &str) -> Option<&str> {
+    for mark in ["debug command ", "cmd = ", "cmd: ", "Running command: ", "command: ", "Command: ", "command line: "] {
+        if let Some((_, command)) = body.split_once(mark) {
+            return Some(command);
+        }
+    }
+    let command = body.strip_prefix("+ ").or_else(|| body.strip_prefix("$ "));
+    if command.is_some() {
+        return command;
+    }
+    let first = body.split_ascii_whitespace().find(|word| shell::assignment(word).is_none())?;
+    let name = first.rsplit('/').next()?;
+    let is_launcher =
+        ["torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "horovodrun"].contains(&name);
+    let is_module = name.starts_with("python") && body.contains(" -m torch.distributed.");
+    (is_launcher || is_module).then_some(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::Limits;
+    use crate::sniff::TextEncoding;
+    use crate::text;
+    use LaunchSetting as S;
+    use rankscope_model::{ArtifactId, ArtifactKind, Evidence, Starter};
+
+    fn read(text: &str) -> Evidence {
+        let limits = Limits::default();
+        let ctx = ReadContext { artifact: ArtifactId(0), name: "job.log", limits: &limits };
+        text::read_with(&mut text.as_bytes(), TextEncoding::Utf8, &ctx, text::Readers::ALL).unwrap()
+    }
+
+    fn settings(text: &str) -> Vec<LaunchSetting> {
+        read(text).launches.into_iter().flat_map(|l| l.facts).map(|f| f.what).collect()
+    }
+
+    #[test]
+    fn every_form_compiles() {
+        assert!(WORDS.is_some());
+        assert_eq!(FORMS.len(), 18);
+    }
+
+    #[test]
+    fn lines_of_many_programs() {
+        let devices = |ids: &[&str]| S::VisibleDevices(ids.iter().map(|i| (*i).to_owned()).collect());
+        for (line, expected) in [
+            (
+                "using world size: 64, data-parallel size: 1, context-parallel size: 1, tensor-model-parallel size: 4, pipeline-model-parallel size: 16",
+                vec![S::WorldSize(64), S::TensorParallel(4), S::PipelineParallel(16)],
+            ),
+            ("  world_size ...................................... 8", vec![S::WorldSize(8)]),
+            ("Initializing distributed: GLOBAL_RANK: 0, MEMBER: 1/2", vec![S::WorldSize(2)]),
+            ("LOCAL_RANK: 0 - CUDA_VISIBLE_DEVICES: [0,1]", vec![devices(&["0", "1"])]),
+            ("All distributed processes registered. Starting with 8 processes", vec![S::WorldSize(8)]),
+            (
+                "Training in distributed mode with multiple processes, 1 GPU per process. Process 0, total 8, device cuda:0.",
+                vec![S::WorldSize(8)],
+            ),
+            (
+                "[INFO] [launch.py:151:main] nnodes=1, num_local_procs=4, node_rank=0",
+                vec![S::ProcessesPerNode(4), S::Nodes(1)],
+            ),
+            ("[INFO] [launch.py:163:main] dist_world_size=4", vec![S::WorldSize(4)]),
+            ("[INFO] [launch.py:165:main] Setting CUDA_VISIBLE_DEVICES=0,1,2,3", vec![devices(&["0", "1", "2", "3"])]),
+            ("  Instantaneous batch size per device = 8", vec![S::MicroBatch(8)]),
+            ("  Total train batch size (w. parallel, distributed & accumulation) = 1,024", vec![S::GlobalBatch(1024)]),
+            ("  Gradient Accumulation steps = 4", vec![S::Accumulation(4)]),
+            ("Process rank: -1, device: cuda:0, n_gpu: 4, distributed training: False", vec![S::GpusPerProcess(4)]),
+            ("2020-01-01 | INFO | fairseq_cli.train | training on 4 devices (GPUs/TPUs)", vec![S::WorldSize(4)]),
+            (
+                "[INFO] [logging.py:96:log_dist] [Rank 0] Creating torch.bfloat16 ZeRO stage 3 optimizer",
+                vec![S::ZeroStage(3)],
+            ),
+            ("  nproc_per_node   : 8", vec![S::ProcessesPerNode(8)]),
+            (
+                "DDP: debug command /opt/conda/bin/python3 -m torch.distributed.run --nproc_per_node 4 --master_port 41207 /w/_temp.py",
+                vec![S::Starter(Starter::Torchrun), S::ProcessesPerNode(4), S::Program("/w/_temp.py".into())],
+            ),
+            (
+                "+ CUDA_VISIBLE_DEVICES=0 python train.py",
+                vec![devices(&["0"]), S::Starter(Starter::Python), S::Program("train.py".into())],
+            ),
+            (
+                "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+                vec![S::AllocatorConf("expandable_segments:True".into())],
+            ),
+        ] {
+            assert_eq!(settings(line), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn prose_errors_and_figures_say_nothing() {
+        for line in [
+            "srun: error: node07: tasks 3,5-6: Exited with exit code 1",
+            "deepspeed info ................... 0.9.5, unknown, unknown",
+            "accelerate is a library",
+            "RANK=3 MEMSTATS before step device=cuda:3 current alloc=4.9000GB",
+            "set CUDA_VISIBLE_DEVICES to choose a GPU",
+            "If reserved memory is >> allocated memory try setting max_split_size_mb.  See documentation for PYTORCH_CUDA_ALLOC_CONF",
+            "WARNING:torch.distributed.run:Setting OMP_NUM_THREADS",
+        ] {
+            assert_eq!(settings(line), [], "{line}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_only_tells_its_launch_is_a_job_log() {
+        let evidence = read("[rank1]: world size: 2\nhello\n");
+        assert_eq!(evidence.artifacts[0].kind, ArtifactKind::JobLog);
+        assert_eq!(evidence.launches[0].facts[0].rank.map(|r| r.0), Some(1));
+    }
+}
