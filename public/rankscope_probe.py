@@ -154,8 +154,9 @@ def watch(model=None, optimizer=None, loader=None):
         return
     try:
         for value in (model, optimizer, loader):
-            if value is not None:
-                _probe.watched.append(weakref.ref(getattr(value, "_rankscope_loader", value)))
+            value = getattr(value, "_rankscope_loader", value)
+            if value is not None and getattr(type(value), "__weakrefoffset__", 0):
+                _probe.watched.append(weakref.ref(value))
     except Exception as error:
         _fail(error)
 
@@ -368,6 +369,7 @@ class _Probe:
         self.url = url or os.environ.get("RANKSCOPE_URL") or None
         self.token = token or _token()
         self.identity = _identity()
+        self.began = _micros()
         self.file = None
         self.path = None
         self.held = []  # records before the rank is known
@@ -470,7 +472,6 @@ class _Probe:
     # ---- records
 
     def start_record(self):
-        self.began = _micros()
         torch = sys.modules.get("torch")
         record = {
             "format": FORMAT,
@@ -1650,7 +1651,7 @@ class _Sender(threading.Thread):
                     return
         except Exception as error:
             self.gone = True
-            _say("sending stopped (%s: %s); %s has everything" % (type(error).__name__, error, self.path))
+            _say("sending stopped (%s: %s)" % (type(error).__name__, error))
 
     def read(self):
         """Whole lines from where the last batch ended, and where they end."""
