@@ -391,7 +391,6 @@ class _Probe:
         self.recent = collections.deque(maxlen=_RECENT_STEPS)
         self.watched = []
         self.model = None  # weak reference to the largest module
-        self.facts = None  # as last written
         self.scan_at = collections.deque(_SCAN_AT)
         self.passes = weakref.WeakKeyDictionary()  # by loader, of wrap()
         self.plan = None  # (first call, last call) of a snapshot with history
@@ -703,9 +702,6 @@ class _Probe:
     def scan(self, why):
         with self.lock:
             facts = _facts(self)
-            if facts == self.facts:
-                return
-            self.facts = facts
             record = {"n": self.calls, "train_steps": self.train_steps, "why": why}
             record.update(facts)
             self.write("facts", record)

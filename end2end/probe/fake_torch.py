@@ -118,7 +118,7 @@ class Cuda(Module):
         if self.heaps[device]["reserved"] == 0:
             raise AssertionError("mem_get_info on a device without memory creates a context")
         self.calls.append("mem_get_info")
-        return 80 << 30, 96 << 30
+        return (96 << 30) - self.heaps[device]["reserved"] - (512 << 20), 96 << 30
 
     def get_device_properties(self, device):
         self.calls.append("get_device_properties")

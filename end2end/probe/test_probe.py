@@ -189,7 +189,7 @@ class Cuda(ProbeTest):
         steps = [record for record in self.close_checked() if record["type"] == "step"]
         self.assertEqual([False, False, True], ["mem" in record for record in steps])
         self.assertEqual(1, steps[2]["mem"]["device"])
-        self.assertEqual((80 << 30, 96 << 30), (steps[2]["mem"]["free"], steps[2]["mem"]["total"]))
+        self.assertEqual((181 << 29, 96 << 30), (steps[2]["mem"]["free"], steps[2]["mem"]["total"]))
 
     def test_peaks_belong_to_their_step_and_the_highest_stays(self):
         self.cuda.use(0, 1 << 30)

@@ -11,6 +11,7 @@ mod fingerprint;
 mod fuzz;
 mod layout;
 mod node;
+mod probe;
 mod say;
 mod serve;
 mod summary;
@@ -40,7 +41,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Formatting, clippy, all Rust tests, the bundle, and the browser tests.
+    /// Formatting, clippy, all Rust tests, the probe's tests, the bundle, and the browser tests.
     Test {
         /// Leave out the bundle and the browser tests.
         #[arg(long)]

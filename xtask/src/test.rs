@@ -5,7 +5,7 @@ use crate::layout::Layout;
 use crate::node::Node;
 use crate::serve::SITE_VARIABLE;
 use crate::summary::Summary;
-use crate::{browser, command, say};
+use crate::{browser, command, probe, say};
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -43,7 +43,10 @@ pub fn test(layout: &Layout, quick: bool) -> Result<()> {
                 .args(["--", "--deny", "warnings"]),
         )
     });
-    summary.step("tests", || rust_tests(layout, &site));
+    summary.step("probe", || probe::test(layout));
+    // Real jobs with the probe are part of the Rust tests, which leave them out in sight without a torch.
+    let torch = probe::bring_torch().inspect_err(|why| summary.skip("jobs with the probe", format!("{why:#}"))).ok();
+    summary.step("tests", || rust_tests(layout, &site, torch.as_deref()));
     summary.step("documentation tests", || {
         command::run(cargo(layout, &site).args(["test", "--workspace", "--doc", "--quiet"]))
     });
@@ -61,12 +64,19 @@ fn cargo(layout: &Layout, site: &Path) -> Command {
     command
 }
 
-fn rust_tests(layout: &Layout, site: &Path) -> Result<()> {
+fn rust_tests(layout: &Layout, site: &Path, torch: Option<&Path>) -> Result<()> {
+    let cargo_with_torch = || {
+        let mut command = cargo(layout, site);
+        if let Some(python) = torch {
+            command.env(probe::TORCH_PYTHON, python);
+        }
+        command
+    };
     if bring_nextest(layout, site) {
-        command::run(cargo(layout, site).args(["nextest", "run", "--workspace", "--no-fail-fast"]))
+        command::run(cargo_with_torch().args(["nextest", "run", "--workspace", "--no-fail-fast"]))
     } else {
         say::line("cargo-nextest is not to be had; `cargo test` runs the tests");
-        command::run(cargo(layout, site).args(["test", "--workspace", "--no-fail-fast", "--lib", "--bins", "--tests"]))
+        command::run(cargo_with_torch().args(["test", "--workspace", "--no-fail-fast", "--lib", "--bins", "--tests"]))
     }
 }
 

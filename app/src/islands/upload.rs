@@ -361,6 +361,7 @@ mod browser {
             "profiler_trace" => ArtifactKind::ProfilerTrace,
             "memory_timeline" => ArtifactKind::MemoryTimeline,
             "python_script" => ArtifactKind::PythonScript,
+            "probe_log" => ArtifactKind::ProbeLog,
             "archive" => ArtifactKind::Archive,
             "unreadable" => ArtifactKind::Unreadable,
             _ => ArtifactKind::Text,

@@ -17,6 +17,7 @@ pub mod memory_timeline;
 pub mod nvidia_smi;
 pub mod oom;
 mod phases;
+pub mod probe_log;
 pub mod profiler_trace;
 pub mod python_script;
 mod rank_name;

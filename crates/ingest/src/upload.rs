@@ -4,6 +4,7 @@
 
 use crate::container::{self, Budget, Member, display_name};
 use crate::context::{Limits, ReadContext, ReadError};
+use crate::probe_log;
 use crate::python_script;
 use crate::sniff::{self, Content, TextEncoding};
 use crate::viewer_page::{self, Page};
@@ -109,6 +110,10 @@ impl Upload<'_> {
             }
             Content::Zip => self.spooled_zip(name, bytes, &mut peeked, depth),
             Content::Tar => self.tar(name, bytes, &mut peeked, depth),
+            Content::Text(encoding) if probe_log::is_probe_log(&peeked.head) => {
+                let mut input = BufReader::with_capacity(256 << 10, peeked);
+                self.file(name, bytes, |ctx| probe_log::read_with(&mut input, encoding, ctx));
+            }
             Content::Text(TextEncoding::Utf8) => self.text(name, bytes, peeked, depth),
             Content::Environ => {
                 let mut input = BufReader::new(peeked);

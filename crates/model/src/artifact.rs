@@ -57,6 +57,8 @@ pub enum ArtifactKind {
     AccelerateConfig,
     /// A configuration file of DeepSpeed.
     DeepspeedConfig,
+    /// What the probe wrote of one rank.
+    ProbeLog,
     /// Readable text in which no reader found memory evidence.
     Text,
     /// An archive; its members are artifacts of their own.
@@ -91,6 +93,7 @@ impl ArtifactKind {
             Self::LaunchScript => "launch script",
             Self::AccelerateConfig => "accelerate config",
             Self::DeepspeedConfig => "DeepSpeed config",
+            Self::ProbeLog => "Rankscope probe log",
             Self::Text => "text",
             Self::Archive => "archive",
             Self::Unreadable => "not readable",

@@ -5,6 +5,7 @@
 use crate::artifact::{ArtifactId, ArtifactInfo, Provenance};
 use crate::launch::LaunchEvidence;
 use crate::phase::PhaseMark;
+use crate::probe::ProbeEvidence;
 use crate::script::ScriptEvidence;
 use crate::subject::{Phase, Quantity, Subject};
 use crate::timeline::{MemoryCurve, MemoryTrace, NeverFreed, SnapshotPeak};
@@ -45,6 +46,9 @@ pub struct Evidence {
     /// How the job was started, one entry per file that says something of it.
     #[serde(default)]
     pub launches: Vec<LaunchEvidence>,
+    /// Processes whose probe spoke, in the order of their logs.
+    #[serde(default)]
+    pub probes: Vec<ProbeEvidence>,
 }
 
 impl Evidence {
@@ -62,6 +66,7 @@ impl Evidence {
         self.topologies.append(&mut other.topologies);
         self.phases.append(&mut other.phases);
         self.launches.append(&mut other.launches);
+        self.probes.append(&mut other.probes);
     }
 
     /// The artifact's display name, or an empty text for an id that does not exist.
@@ -89,6 +94,11 @@ impl Evidence {
         for launch in &mut self.launches {
             shift(&mut launch.at);
             launch.facts.iter_mut().for_each(|fact| shift(&mut fact.at));
+        }
+        for probe in &mut self.probes {
+            shift(&mut probe.at);
+            probe.facts_at.iter_mut().for_each(shift);
+            probe.phases.iter_mut().for_each(|(_, at)| shift(at));
         }
     }
 }
@@ -246,6 +256,9 @@ pub struct StepRecord {
     pub batch_samples: Option<u64>,
     /// Tokens in the batch, if printed.
     pub batch_tokens: Option<u64>,
+    /// Tokens without padding, where both are known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_tokens_unpadded: Option<u64>,
     /// Allocated now.
     pub allocated: Option<Bytes>,
     /// Peak allocated; since start or since the last reset, which the log does not say.
@@ -269,6 +282,7 @@ impl StepRecord {
             batch_shape: None,
             batch_samples: None,
             batch_tokens: None,
+            batch_tokens_unpadded: None,
             allocated: None,
             peak_allocated: None,
             reserved: None,

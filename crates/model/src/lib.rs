@@ -12,6 +12,7 @@ mod evidence;
 mod figures;
 mod launch;
 mod phase;
+mod probe;
 mod report;
 mod script;
 mod subject;
@@ -34,6 +35,11 @@ pub use figures::{
 };
 pub use launch::{LaunchEvidence, LaunchFact, LaunchSetting, LaunchSource, Starter};
 pub use phase::PhaseMark;
+pub use probe::{
+    PROBE_FORMAT, ProbeBatch, ProbeDevice, ProbeEnd, ProbeEvidence, ProbeFacts, ProbeGroup, ProbeLine, ProbeLoader,
+    ProbeMemory, ProbeModule, ProbeOom, ProbeOptimizer, ProbeParameters, ProbePhase, ProbeRecord, ProbeSampler,
+    ProbeSnapshot, ProbeStart, ProbeStep, ProbeTensor, ProbeTensors, ProbeWrapper,
+};
 pub use report::{Report, RunInfo, RunSummary, ShareInfo};
 pub use script::{
     DeviceClass, DeviceExpr, Fact, FactKind, Flow, FlowProcess, Framework, Guard, GuardKind, Kept, Launcher,

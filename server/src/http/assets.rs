@@ -89,7 +89,8 @@ fn content_type(name: &str) -> &'static str {
         Some("ico") => "image/x-icon",
         Some("woff2") => "font/woff2",
         Some("json" | "webmanifest") => "application/json",
-        Some("txt" | "py" | "md") => "text/plain; charset=utf-8",
+        Some("py") => "text/x-python; charset=utf-8",
+        Some("txt" | "md") => "text/plain; charset=utf-8",
         _ => "application/octet-stream",
     }
 }
@@ -104,6 +105,14 @@ mod tests {
         for nothing in ["", "../Cargo.toml", "pkg/../style.css", "style", "runs/1", "pkg/"] {
             assert!(find(nothing).is_none(), "{nothing}");
         }
+    }
+
+    #[test]
+    fn the_probe_is_served_as_python() {
+        let (name, file) = find("rankscope_probe.py").unwrap();
+        assert!(file.data.starts_with(b"# Copyright"));
+        let sent = answer(&name, file, None, &HeaderMap::new());
+        assert_eq!(sent.headers()[header::CONTENT_TYPE], "text/x-python; charset=utf-8");
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod optimizer_state;
 mod other_processes;
 mod pipeline;
 mod preallocation;
+mod probe;
 mod rank_only_work;
 mod script;
 mod sharded_init;
@@ -44,6 +45,7 @@ pub(crate) const ALL: &[fn(&Case, &mut Ledger)] = &[
     memory_stats::apply,
     leaks::apply,
     accumulation_checkpointing::apply,
+    probe::apply,
     // After the others: what a script says weighs by what memory evidence already supports.
     script::apply,
 ];

@@ -296,7 +296,7 @@ fn phase(word: &str) -> Option<Phase> {
 }
 
 /// The phase that a value names: `phase=eval`.
-pub(super) fn phase_value(word: &str) -> Option<Phase> {
+pub(crate) fn phase_value(word: &str) -> Option<Phase> {
     phase(&word.to_ascii_lowercase())
 }
 

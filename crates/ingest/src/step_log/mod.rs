@@ -5,11 +5,11 @@
 //! if the line, its prefix or the file's name says so; it is never guessed. Knows no rule about imbalance.
 
 mod columns;
-mod keys;
+pub(crate) mod keys;
 mod records;
 mod stats;
 mod summary_table;
-mod thin;
+pub(crate) mod thin;
 mod tokens;
 
 use crate::context::{ReadContext, ReadError};

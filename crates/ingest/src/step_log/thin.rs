@@ -9,15 +9,15 @@ use std::collections::btree_map::Entry;
 
 /// A record with its position among the records of its subject, which stands in for a missing step.
 #[derive(Debug)]
-pub(super) struct Kept<T> {
-    pub(super) record: StepRecord,
-    pub(super) position: u64,
-    pub(super) extra: T,
+pub(crate) struct Kept<T> {
+    pub(crate) record: StepRecord,
+    pub(crate) position: u64,
+    pub(crate) extra: T,
 }
 
 /// The records, thinned whenever they are more than `limit`.
 #[derive(Debug)]
-pub(super) struct Thinned<T> {
+pub(crate) struct Thinned<T> {
     limit: usize,
     kept: Vec<Kept<T>>,
     seen: BTreeMap<Subject, u64>,
@@ -27,11 +27,11 @@ pub(super) struct Thinned<T> {
 }
 
 impl<T> Thinned<T> {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self { limit: limit.max(1), kept: Vec::new(), seen: BTreeMap::new(), shift: 0, dropped: 0 }
     }
 
-    pub(super) fn push(&mut self, record: StepRecord, extra: T) {
+    pub(crate) fn push(&mut self, record: StepRecord, extra: T) {
         // Subjects are bounded too: a text may invent a rank on every line.
         let position = if self.seen.len() < self.limit || self.seen.contains_key(&record.subject) {
             let seen = self.seen.entry(record.subject).or_default();
@@ -48,7 +48,7 @@ impl<T> Thinned<T> {
     }
 
     /// The records in the order of the file, how many were left out, and the width of a bucket in steps.
-    pub(super) fn finish(mut self) -> (Vec<Kept<T>>, u64, u64) {
+    pub(crate) fn finish(mut self) -> (Vec<Kept<T>>, u64, u64) {
         if self.kept.len() > self.limit {
             self.thin();
         }
