@@ -15,7 +15,8 @@ pub const TORCH_PYTHON: &str = "RANKSCOPE_TORCH_PYTHON";
 const DEBIAN_PYTHON: &str = "/usr/bin/python3";
 const PYTHON_PACKAGES: &[&str] = &["python3"];
 const TORCH_PACKAGES: &[&str] = &["python3-torch"];
-const HAS_TORCH: &str = "import torch.distributed as d; raise SystemExit(not (d.is_available() and d.is_gloo_available()))";
+const HAS_TORCH: &str =
+    "import torch.distributed as d; raise SystemExit(not (d.is_available() and d.is_gloo_available()))";
 /// Importing torch from a cold disk takes long.
 const IMPORT_LIMIT: Duration = Duration::from_secs(120);
 

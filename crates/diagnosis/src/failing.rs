@@ -211,7 +211,7 @@ pub(crate) fn phase_before(evidence: &Evidence, oom: &OomEvent) -> Option<Phase>
     let at = line(oom.at.place)?;
     let before =
         |artifact: ArtifactId, place: Place| line(place).filter(|line| artifact == oom.at.artifact && *line < at);
-    let is_same = |rank| rank == oom.rank || rank.is_none() || oom.rank.is_none();
+    let is_same = |rank: Option<rankscope_model::Rank>| rank == oom.rank || rank.is_none() || oom.rank.is_none();
     let marks = evidence.phases.iter().filter(|mark| is_same(mark.rank));
     let (from, phase) = marks.filter_map(|mark| Some((before(mark.at.artifact, mark.at.place)?, mark.phase))).max()?;
     // A step of training behind the mark: the phase is over.

@@ -452,6 +452,7 @@ fn no_event(at: &Provenance) -> OomEvent {
         reserved_unallocated: None,
         others: Vec::new(),
         host_memory: false,
+        frames: Vec::new(),
     }
 }
 

@@ -144,6 +144,7 @@ fn out_of_memory(trace: &Trace, rank: Option<Rank>, at: &Provenance, clock: Cloc
             reserved_unallocated: reserved.zip(failed.allocated.map(Bytes)).map(|(all, used)| all.saturating_sub(used)),
             others: Vec::new(),
             host_memory: false,
+            frames: Vec::new(),
         }
     };
     trace.failed.iter().take(most).map(of).collect()
