@@ -1,6 +1,12 @@
 //! CSV queries, reports, monitors, links and metrics: our own samples figure by figure, real files against figures that
 //! other tools took from them, and what holds for any text.
-#![allow(clippy::unwrap_used, clippy::format_collect, reason = "a test that fails should say so at once")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::format_collect,
+    clippy::format_push_string,
+    clippy::case_sensitive_file_extension_comparisons,
+    reason = "a test that fails should say so at once"
+)]
 
 mod common;
 
@@ -167,6 +173,33 @@ fn a_report_knows_memory_from_bar1_and_slices_from_gpus() {
 }
 
 #[test]
+fn a_report_that_lost_its_indentation_is_read_and_swallows_no_log() {
+    let flat: String = sample("query-mig.txt").lines().map(|line| format!("{}\n", line.trim())).collect();
+    let log = "INFO : starting\nEpoch 1 : loss 2.5\nrank=0 step=1 cur=1024.0MB\n";
+    let evidence = read_bytes("job.log", format!("{flat}{log}").as_bytes());
+    assert_eq!(used(&evidence.device_tables[0])[0], (gpu(0), Some(3100)));
+    assert_eq!(evidence.steps.len(), 1);
+}
+
+#[test]
+fn lines_that_only_look_alike_are_left_to_the_log() {
+    for text in [
+        "[0] model.bin | 12 / 345 MB | eta 3s\n",
+        "GPU: 0\nMASTER_ADDR: node7\n",
+        "# gpu count is 8\n",
+        "step, memory.used\n3, 512\n",
+        "{\"step\": 3, \"loss\": 2.5}\n",
+        "GPU0 GPU1 ready\n",
+        "metric{gpu=\"0\"} 5\n",
+        "<stdout> loss < 3\n",
+    ] {
+        let evidence = read_bytes("job.log", text.as_bytes());
+        assert_eq!(evidence.artifacts[0].kind, ArtifactKind::Text, "{text}");
+        assert!(evidence.device_tables.is_empty() && evidence.artifacts[0].devices.is_empty(), "{text}");
+    }
+}
+
+#[test]
 fn xml_says_the_same_as_text() {
     let evidence = read("query.xml");
     assert_eq!(evidence.artifacts[0].kind, ArtifactKind::NvidiaSmiQuery);
@@ -316,6 +349,8 @@ fn memory_of_amd_gpus_is_read() {
     assert_eq!(used(&read_bytes("r.csv", text.as_bytes()).device_tables[0]), [(gpu(0), Some(21000))]);
     let text = "GPU: 0\n    MEM_USAGE:\n        TOTAL_VRAM: 196592 MB\n        USED_VRAM: 21000 MB\n";
     assert_eq!(used(&read_bytes("a.txt", text.as_bytes()).device_tables[0]), [(gpu(0), Some(21000))]);
+    let watched = read_bytes("a.txt", text.repeat(3).as_bytes());
+    assert_eq!(watched.device_tables.len(), 3);
 }
 
 #[test]

@@ -45,11 +45,11 @@ pub struct GpuLink {
 pub enum LinkKind {
     /// A bonded set of so many `NVLink`s (`NV4`).
     NvLink(u32),
-    /// One PCIe bridge at most (`PIX`).
+    /// One `PCIe` bridge at most (`PIX`).
     Pix,
-    /// Several PCIe bridges (`PXB`).
+    /// Several `PCIe` bridges (`PXB`).
     Pxb,
-    /// A PCIe host bridge (`PHB`).
+    /// A `PCIe` host bridge (`PHB`).
     Phb,
     /// Several host bridges of one NUMA node (`NODE`).
     Node,

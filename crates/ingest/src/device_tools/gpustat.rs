@@ -60,8 +60,9 @@ impl GpustatReader {
     /// `host  Wed Dec 16 10:41:07 2020  455.45.01`
     fn see_head(&mut self, line: &Line<'_>) {
         let words: Vec<&str> = line.body.split_ascii_whitespace().take(9).collect();
-        // Host and five words of time, and perhaps the driver.
-        if !(6..=8).contains(&words.len()) {
+        // Host and five words of time, and perhaps the driver. Most lines of a log end here.
+        let is_day = |word: &str| word.len() == 3 && word.starts_with(['M', 'T', 'W', 'F', 'S']);
+        if !(6..=8).contains(&words.len()) || words.get(1).is_none_or(|word| !is_day(word)) {
             return;
         }
         let Some(text) = words.get(1..6).map(|words| words.join(" ")) else { return };
@@ -77,6 +78,10 @@ impl GpustatReader {
         };
         let Some(index) = values::index(index) else { return false };
         let cells: Vec<&str> = rest.split('|').map(str::trim).take(16).collect();
+        // A progress bar may look like the rest, but has no temperature.
+        if !cells.iter().any(|cell| cell.contains("'C") || cell.contains("°C")) {
+            return false;
+        }
         let Some((memory_at, (used, total))) =
             cells.iter().enumerate().skip(1).find_map(|(at, cell)| Some((at, used_and_total(cell)?)))
         else {

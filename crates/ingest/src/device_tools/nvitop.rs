@@ -45,7 +45,9 @@ impl NvitopReader {
 
     fn try_line(&mut self, line: &Line<'_>, sink: &mut Sink<'_>) -> bool {
         // `Fri Dec 16 10:41:07 2022      (Press h for help or q to quit)`
-        if let Some((time, _)) = line.body.split_once("(Press h") {
+        if line.body.starts_with(['M', 'T', 'W', 'F', 'S'])
+            && let Some((time, _)) = line.body.split_once("(Press h")
+        {
             if let Some(at) = clock::parse(time.trim()) {
                 sink.see_time(line.number, time.trim(), at);
             }

@@ -75,7 +75,9 @@ impl PrometheusReader {
         let Some(sample) = Sample::parse(line.body) else { return false };
         if metric == Metric::Other {
             let index = sample.label(&["gpu"]).and_then(values::index);
-            index.into_iter().for_each(|index| sink.see_device(index));
+            if let Some(index) = index {
+                sink.see_device(index);
+            }
             return index.is_some() || sample.label(&["uuid", "UUID"]).is_some();
         }
         self.add(name, metric, &sample, sink.at(line), sink);

@@ -4,10 +4,12 @@ use super::report::{Fact, Report};
 use super::sink::Sink;
 use super::values;
 use crate::lines::Line;
-use rankscope_model::ArtifactKind;
+use rankscope_model::{ArtifactKind, Provenance};
 
 /// Lines of other kinds after which a report is over.
 const MAX_GAP: u64 = 12;
+/// The same for a report that lost its indentation, of which only known lines can be told.
+const MAX_FLAT_GAP: u64 = 200;
 
 /// Gathers reports line by line.
 #[derive(Default)]
@@ -74,9 +76,9 @@ impl QueryText {
         }
         let Some(open) = self.open.as_mut().filter(|open| open.writer == line.label.writer()) else { return false };
         let at = sink.at(line);
-        let used = open.line(line, at);
+        let used = open.line(line, &at);
         open.gap = if used { 0 } else { open.gap + 1 };
-        if open.gap > MAX_GAP {
+        if open.gap > if open.is_flat { MAX_FLAT_GAP } else { MAX_GAP } {
             self.finish(sink);
         }
         used
@@ -105,10 +107,10 @@ impl QueryText {
 }
 
 impl Open {
-    fn line(&mut self, line: &Line<'_>, at: rankscope_model::Provenance) -> bool {
+    fn line(&mut self, line: &Line<'_>, at: &Provenance) -> bool {
         let here = indent(line);
         let pair = key_and_value(line.body);
-        let Some(gpu_indent) = self.gpu_indent else { return self.head(pair, &at) };
+        let Some(gpu_indent) = self.gpu_indent else { return self.head(pair, at) };
         if self.sections.is_empty() && here <= gpu_indent {
             self.is_flat = true;
         }
@@ -130,16 +132,17 @@ impl Open {
         };
         let section = self.sections.last().map(|(_, section)| *section);
         if pair.is_none() || (key == "Processes" && section != Some(Section::Processes)) {
-            self.enter(key, value, here, &at);
-            return true;
+            let entered = self.enter(key, value, here, at);
+            return entered != Section::Other || !self.is_flat;
         }
-        if let Some(fact) = fact(section, key) {
-            self.report.set(fact, value, &at);
+        let fact = fact(section, key);
+        if let Some(fact) = fact {
+            self.report.set(fact, value, at);
         }
-        true
+        fact.is_some() || !self.is_flat
     }
 
-    fn head(&mut self, pair: Option<(&str, &str)>, at: &rankscope_model::Provenance) -> bool {
+    fn head(&mut self, pair: Option<(&str, &str)>, at: &Provenance) -> bool {
         let Some((key, value)) = pair else { return false };
         let fact = match key {
             "Timestamp" => Fact::Timestamp,
@@ -152,7 +155,7 @@ impl Open {
         true
     }
 
-    fn enter(&mut self, name: &str, value: &str, here: usize, at: &rankscope_model::Provenance) {
+    fn enter(&mut self, name: &str, value: &str, here: usize, at: &Provenance) -> Section {
         let section = match name {
             "FB Memory Usage" | "Shared FB Memory Usage" | "Memory Usage" => Section::Memory,
             "MIG Device" => Section::MigDevice,
@@ -177,6 +180,7 @@ impl Open {
         if self.sections.len() < 16 {
             self.sections.push((here, section));
         }
+        section
     }
 }
 

@@ -11,8 +11,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 const MAX_ROWS: usize = 4096;
-/// Lines of other kinds after which a reading is over.
-const MAX_GAP: u64 = 12;
+/// Lines of other kinds after which a reading is over: a block of `amd-smi metric` has some 60 lines.
+const MAX_GAP: u64 = 100;
 
 /// Gathers readings line by line.
 #[derive(Default)]
@@ -248,24 +248,22 @@ impl Open {
     fn block(&mut self, body: &str, at: &Provenance) -> Taken {
         let Some((key, value)) = body.split_once(':') else { return Taken::No };
         let size = match key {
+            // A log may say `GPU: 0` for its own reasons: the line is left to the others.
             "GPU" => {
-                self.gpu = values::index(value);
-                return if self.gpu.is_some() { Taken::Used } else { Taken::No };
+                let index = values::index(value);
+                if index.and_then(|index| self.rows.get(&index)).is_some_and(|row| row.used.is_some()) {
+                    return Taken::Again;
+                }
+                self.gpu = index;
+                return Taken::No;
             }
             "TOTAL_VRAM" => Size::Total,
             "USED_VRAM" => Size::Used,
             "FREE_VRAM" => Size::Free,
-            _ => {
-                let is_key = key.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
-                return if is_key { Taken::Used } else { Taken::No };
-            }
+            _ => return Taken::No,
         };
         match self.gpu {
-            Some(index) => {
-                let taken = self.set(index, size, values::memory(value, None), at);
-                // The next reading begins with a line that names its GPU, which is gone by now.
-                if matches!(taken, Taken::Again) { Taken::No } else { taken }
-            }
+            Some(index) => self.set(index, size, values::memory(value, None), at),
             None => Taken::No,
         }
     }

@@ -343,15 +343,15 @@ impl<'c> Sink<'c> {
         let mut next = 0;
         certain
             .into_iter()
-            .map(|index| match index {
-                Some(index) => (index, true),
-                None => {
-                    while taken.contains(&next) {
-                        next += 1;
-                    }
-                    taken.insert(next);
-                    (next, false)
+            .map(|index| {
+                if let Some(index) = index {
+                    return (index, true);
                 }
+                while taken.contains(&next) {
+                    next += 1;
+                }
+                taken.insert(next);
+                (next, false)
             })
             .collect()
     }

@@ -127,16 +127,15 @@ impl Reading {
         let key = device_key(row, sink);
         self.has_index &= row.text(Field::Index).and_then(values::index).is_some();
         let is_app = row.has(Field::ProcessUsed) || row.has(Field::Pid);
-        let device = match key {
-            Some(device) => device,
-            None => {
-                self.nameless += 1;
-                if is_app {
-                    return;
-                }
-                // Rows of one reading are printed in the order of the indices.
-                u32::try_from(self.table.devices.len()).unwrap_or(u32::MAX)
+        let device = if let Some(device) = key {
+            device
+        } else {
+            self.nameless += 1;
+            if is_app {
+                return;
             }
+            // Rows of one reading are printed in the order of the indices.
+            u32::try_from(self.table.devices.len()).unwrap_or(u32::MAX)
         };
         let subject = Subject::Device(device);
         let is_new = self.seen.range((device, 0)..=(device, u32::MAX)).next().is_none();
@@ -231,16 +230,14 @@ fn pid_key(row: &Row<'_>) -> u32 {
 }
 
 fn is_same_moment(gpus: &DeviceTable, apps: &DeviceTable, apps_line: u64) -> bool {
-    match (gpus.time, apps.time) {
-        (Some(a), Some(b)) => a.0.saturating_sub(b.0).abs() <= SAME_MOMENT,
-        _ => {
-            let last = gpus.devices.iter().map(|row| match row.at.place {
-                Place::Line(line) | Place::Lines(_, line) => line,
-                Place::Offset(_) => 0,
-            });
-            apps_line.saturating_sub(last.max().unwrap_or(0)) <= SAME_MOMENT_LINES
-        }
+    if let (Some(a), Some(b)) = (gpus.time, apps.time) {
+        return a.0.saturating_sub(b.0).abs() <= SAME_MOMENT;
     }
+    let last = gpus.devices.iter().map(|row| match row.at.place {
+        Place::Line(line) | Place::Lines(_, line) => line,
+        Place::Offset(_) => 0,
+    });
+    apps_line.saturating_sub(last.max().unwrap_or(0)) <= SAME_MOMENT_LINES
 }
 
 /// The subject of every process by the names of its GPU; `None` if the GPUs do not name one of them.
