@@ -135,6 +135,10 @@ impl Open {
             let entered = self.enter(key, value, here, at);
             return entered != Section::Other || !self.is_flat;
         }
+        // These are printed behind the MIG devices of a GPU: its own memory follows.
+        if matches!(key, "Accounting Mode" | "Serial Number" | "GPU UUID") {
+            self.report.end_slice();
+        }
         let fact = fact(section, key);
         if let Some(fact) = fact {
             self.report.set(fact, value, at);

@@ -21,6 +21,9 @@ pub(crate) fn memory(text: &str, column_unit: Option<u64>) -> Option<Bytes> {
     if let Ok(whole) = number.parse::<u64>() {
         return whole.checked_mul(unit).map(Bytes);
     }
+    if !number.contains('.') {
+        return None;
+    }
     number.parse::<f64>().ok().and_then(|value| Bytes::from_float(value, unit))
 }
 
