@@ -52,11 +52,12 @@ impl<'a> Case<'a> {
         case
     }
 
-    /// The table of a series that shows most: most visits, then most memory, then the latest.
+    /// The table of a series that shows most: most visits, then processes at all (a CSV loop of the same cards lists
+    /// none), then most memory, then the latest.
     pub fn focus_of(&self, series: &[usize]) -> Option<(usize, &TableView<'a>)> {
         series.iter().filter_map(|index| Some((*index, self.tables.get(*index)?))).max_by_key(|(index, view)| {
             let visits: usize = view.processes.values().map(|p| p.visits(self.policy).len()).sum();
-            (visits, view.max_used(), *index)
+            (visits, view.lists_processes(), view.max_used(), *index)
         })
     }
 

@@ -7,7 +7,7 @@ mod support;
 use rankscope_diagnosis::{Policy, diagnose, figures, next_step};
 use rankscope_model::{
     ArtifactId, ArtifactKind, Bytes, CallSite, CauseLabel, Diagnosis, Evidence, Frame, Item, ItemStatus, MIB, PartKind,
-    Phase, Provenance, Rank, SeriesAxis, SnapshotDevice, SnapshotEvidence, Subject, Verdict,
+    Phase, ProcessListing, Provenance, Rank, SeriesAxis, SnapshotDevice, SnapshotEvidence, Subject, Verdict,
 };
 use support::{Build, mib, others};
 
@@ -86,6 +86,20 @@ fn a_loop_of_readings_is_drawn_over_time_beside_a_monitor_that_tells_no_memory()
     assert_eq!(charts.peaks.unwrap().bars[2].peak, Bytes(15_000 * MIB));
     assert_eq!(charts.composition.len(), 4);
     assert_eq!(charts.composition[2].used(), Bytes(15_000 * MIB));
+}
+
+#[test]
+fn a_fuller_reading_of_a_loop_does_not_hide_the_table_that_lists_processes() {
+    let cards: Vec<(u32, u64, u64, u8)> = (0..4).map(|g| (g, 9_000, 24_268, 97)).collect();
+    let rows: Vec<(u32, u32, &str, u64)> = (0..4).map(|g| (g, 500 + g, "python3", 8_990)).collect();
+    let mut full = cards.clone();
+    full[0].1 = 15_000;
+    let mut evidence = smi().table(Some(0), &cards, &rows).table(Some(60), &full, &[]).evidence;
+    evidence.device_tables[1].listing = ProcessListing::Missing;
+    let diagnosis = run(&evidence);
+    // The peak counts, and the list says that all four cards are at work.
+    assert_eq!(diagnosis.verdict, Verdict::Imbalance);
+    assert_eq!(diagnosis.imbalance.unwrap().heaviest, [Subject::Device(0)]);
 }
 
 #[test]
