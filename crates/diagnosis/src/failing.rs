@@ -2,7 +2,7 @@
 //!
 //! Knows names of functions and files; knows no cause.
 
-use rankscope_model::{ArtifactId, Evidence, Frame, OomEvent, Phase, Place};
+use rankscope_model::{ArtifactId, Evidence, Frame, OomEvent, Phase, Place, Rank};
 
 /// What was being done, most telling first where a stack shows several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -211,7 +211,7 @@ pub(crate) fn phase_before(evidence: &Evidence, oom: &OomEvent) -> Option<Phase>
     let at = line(oom.at.place)?;
     let before =
         |artifact: ArtifactId, place: Place| line(place).filter(|line| artifact == oom.at.artifact && *line < at);
-    let is_same = |rank: Option<rankscope_model::Rank>| rank == oom.rank || rank.is_none() || oom.rank.is_none();
+    let is_same = |rank: Option<Rank>| rank == oom.rank || rank.is_none() || oom.rank.is_none();
     let marks = evidence.phases.iter().filter(|mark| is_same(mark.rank));
     let (from, phase) = marks.filter_map(|mark| Some((before(mark.at.artifact, mark.at.place)?, mark.phase))).max()?;
     // A step of training behind the mark: the phase is over.

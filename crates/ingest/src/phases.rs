@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 /// Words of which every phrase below has one: most lines of a log are told from these alone.
 static WORDS: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let words = "checkpoint|evaluat|validat|inference|resum|restor|train|sampl|saving|loading|state_dict|sanity|epoch\\(|^test:|^test |distributed|images  instances|predict";
+    let words = "checkpoint|evaluat|validat|inference|resum|restor|train|sampl|saving|loading|state_dict|sanity|epoch|loss|snapshot|^test:|^test |distributed|images  instances|predict";
     Regex::new(&format!("(?i){words}")).ok()
 });
 
@@ -52,6 +52,8 @@ const PHRASES: &[Phrase] = &[
     (Where::Inside, "saving fp32 model", Phase::Save),
     (Where::Inside, "[torch] saving", Phase::Save),
     (Where::Begins, "saving state_dict", Phase::Save),
+    (Where::Inside, "snapshot written to", Phase::Save),
+    (Where::Inside, "snapshot saved at", Phase::Save),
     (Where::Begins, "saving the model", Phase::Save),
     (Where::Begins, "saving model", Phase::Save),
     (Where::Inside, "saving training state", Phase::Save),
@@ -177,7 +179,7 @@ fn phase_of(body: &str) -> Option<(Phase, Option<Step>, &str)> {
     }
     let lower = body.to_ascii_lowercase();
     let beginnings = beginnings(&lower);
-    let (at, phase) = PHRASES.iter().find_map(|(place, phrase, phase)| {
+    let said = PHRASES.iter().find_map(|(place, phrase, phase)| {
         let at = match place {
             Where::Begins => {
                 beginnings.iter().copied().find(|at| lower.get(*at..).is_some_and(|t| t.starts_with(phrase)))
@@ -185,7 +187,8 @@ fn phase_of(body: &str) -> Option<(Phase, Option<Step>, &str)> {
             Where::Inside => lower.find(phrase),
         };
         Some((at?, *phase))
-    })?;
+    });
+    let Some((at, phase)) = said else { return progress(&lower).map(|(phase, step)| (phase, step, "")) };
     // "checkpoint saving", "when resuming from": prose and settings are no event.
     let before = body.get(..at)?;
     let is_prose = before.trim_end().ends_with(|c: char| c.is_ascii_lowercase()) && !ends_in_event_word(before);
@@ -196,13 +199,40 @@ fn phase_of(body: &str) -> Option<(Phase, Option<Step>, &str)> {
     Some((phase, step, before))
 }
 
+static EPOCH: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"\bepoch \d+:? (training|evaluation|validation|testing)\b").ok());
+
+/// Lines without a phrase that show what is going on: `epoch 3 evaluation`; a loss with its step or epoch, which is
+/// training unless a word says otherwise.
+fn progress(lower: &str) -> Option<(Phase, Option<Step>)> {
+    if let Some(captures) = EPOCH.as_ref()?.captures(lower) {
+        let trains = captures.get(1).is_some_and(|word| word.as_str().starts_with("train"));
+        return Some((if trains { Phase::Train } else { Phase::Eval }, None));
+    }
+    let counts = ["step", "iter", "epoch"].iter().any(|word| lower.contains(word));
+    let other = ["val", "eval", "test", "best", "nan", "average"].iter().any(|word| lower.contains(word));
+    let is_step = lower.contains("loss") && counts && !other && lower.bytes().any(|b| b.is_ascii_digit());
+    is_step.then(|| (Phase::Train, step_in(lower)))
+}
+
 /// Words in front of a phrase that leave it an event.
 fn ends_in_event_word(before: &str) -> bool {
-    let word = before.trim_end().rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
+    let word = before.trim_end().rsplit(|c: char| !c.is_ascii_alphanumeric() && c != '_').next();
+    let word = word.unwrap_or_default().to_ascii_lowercase();
     // `global rank 0 is loading checkpoint`, `Auto resumed from`, `INFO - begin`, `root saving checkpoint`
     matches!(
-        word,
-        "is" | "now" | "auto" | "info" | "root" | "main" | "rank" | "successfully" | "rerun" | "then" | "titan"
+        word.as_str(),
+        "is" | "now"
+            | "running"
+            | "auto"
+            | "info"
+            | "root"
+            | "main"
+            | "rank"
+            | "successfully"
+            | "rerun"
+            | "then"
+            | "titan"
     ) || before.ends_with("] ")
 }
 
@@ -324,6 +354,13 @@ mod tests {
             ("Starting training for 100 epochs...", (Train, None)),
             ("Running validation... ", (Eval, None)),
             ("| distributed init (rank 3): env://", (Init, None)),
+            ("Running DDIM Sampling with 50 timesteps", (Eval, None)),
+            ("epoch 3 evaluation", (Eval, None)),
+            ("epoch 4 training", (Train, None)),
+            ("epoch 0 | snapshot written to snapshot.pt", (Save, None)),
+            ("[GPU1] epoch 0 | steps 118 | loss 5.9200", (Train, Some(118))),
+            ("iter 10/20000 loss 2.5400 lr 2.5e-04", (Train, None)),
+            ("{'loss': 1.2345, 'learning_rate': 5e-05, 'epoch': 0.12}", (Train, None)),
         ] {
             assert_eq!(phase(line), Some(expected), "{line}");
         }
@@ -332,12 +369,12 @@ mod tests {
     #[test]
     fn prose_settings_and_figures_are_no_event() {
         for line in [
-            "step 3 loss 0.1",
             "save_checkpoint_every: 100",
             "checkpoint saving takes long when resuming from a shared disk",
             "resume_from = None",
             "args: Namespace(resume='', eval=False)",
             "training loss 0.3",
+            "Epoch 3 train loss 0.1 val loss 0.2",
             "evaluation_strategy=steps",
             "model trained and evaluated",
             "the latest: 4",

@@ -17,6 +17,7 @@ use std::io::BufRead;
 
 /// Which readers look at a text.
 #[derive(Debug, Clone, Copy)]
+#[allow(clippy::struct_excessive_bools, reason = "one switch for each reader")]
 pub(crate) struct Readers {
     pub(crate) tables: bool,
     pub(crate) steps: bool,

@@ -108,6 +108,13 @@ pub enum LaunchSetting {
     PipelineParallel(u32),
     /// The number format of training.
     MixedPrecision(String),
+    /// PyTorch's own warning that a visible GPU is smaller or slower than another one.
+    UnequalGpus {
+        /// The lesser one, as the process counts.
+        lesser: u32,
+        /// The other one.
+        other: u32,
+    },
     /// What accelerate is told to use: `MULTI_GPU`, `FSDP`, `DEEPSPEED`, `NO`.
     DistributedType(String),
     /// Another variable that changes memory, by name and value (`NCCL_BUFFSIZE`).
@@ -189,6 +196,7 @@ impl LaunchSetting {
             Self::TensorParallel(_) => "tensor parallel size",
             Self::PipelineParallel(_) => "pipeline parallel size",
             Self::MixedPrecision(_) => "mixed precision",
+            Self::UnequalGpus { .. } => "unequal GPUs",
             Self::DistributedType(_) => "distributed type",
             Self::Variable { name, .. } => name,
         }

@@ -224,6 +224,10 @@ fn foreign_rows(case: &Case, index: usize, view: &TableView, ledger: &mut Ledger
         None => ledger.signal(&FAMILY, weight::GOOD, format!("{text} Sizes are not printed."), &refs),
         Some(bytes) if bytes <= case.policy.context_max.0 => {
             ledger.signal(&FAMILY, weight::STRONG, &text, &refs);
+            if says_resume(case) {
+                let why = "The log shows that a checkpoint was loaded.";
+                ledger.signal(&[CauseLabel::CkptNoMapLocation], weight::FAINT, why, &[]);
+            }
             if bytes > case.policy.context_bare.0 {
                 ledger.signal(
                     &[CauseLabel::CkptNoMapLocation, CauseLabel::HardcodedOrDefaultDevice],
@@ -238,7 +242,7 @@ fn foreign_rows(case: &Case, index: usize, view: &TableView, ledger: &mut Ledger
             ledger.signal(&[CauseLabel::HardcodedOrDefaultDevice], weight::GOOD, &reason, &refs);
             ledger.signal(&[CauseLabel::CkptNoMapLocation], weight::GOOD, &reason, &refs);
             // Without a sign of a resumed run the cause that needs none comes first.
-            let resumed = case.steps.rows.keys().any(|k| k.phase == Some(rankscope_model::Phase::Resume));
+            let resumed = says_resume(case);
             if resumed {
                 let why = "The log shows that a checkpoint was loaded.";
                 ledger.signal(&[CauseLabel::CkptNoMapLocation], weight::GOOD, why, &[]);
@@ -294,6 +298,13 @@ fn foreign_rows(case: &Case, index: usize, view: &TableView, ledger: &mut Ledger
         ranks: ranks_of(rows),
         refs,
     });
+}
+
+/// The log says that a checkpoint was loaded.
+fn says_resume(case: &Case) -> bool {
+    let resume = rankscope_model::Phase::Resume;
+    case.steps.rows.keys().any(|key| key.phase == Some(resume))
+        || case.evidence.phases.iter().any(|mark| mark.phase == resume)
 }
 
 /// Global ranks of rows, where something tells them.

@@ -134,6 +134,18 @@ fn tell(
             ledger.signal(&[CkptStateGather, Rank0LoggingOrTrace], -weight::GOOD, text, refs);
             beside(case, Rank0Eval, "it evaluates on top of what training left", text, &ranks, refs, ledger);
         }
+        Doing::Replicating if group.iter().any(|(oom, _)| oom.device.is_some_and(|device| device > 0)) => {
+            let reason = format!(
+                "{text} It is not the first GPU, where DataParallel gathers: this card is smaller, or somebody else is on it."
+            );
+            ledger.signal(&[DataparallelMaster], -weight::FAIR, &reason, refs);
+            ledger.signal(
+                &[CauseLabel::HeterogeneousOrDisplayGpu, CauseLabel::OtherTenant],
+                weight::FAIR,
+                &reason,
+                refs,
+            );
+        }
         Doing::Replicating => {
             ledger.signal(&[DataparallelMaster], weight::STRONG, text, refs);
             mechanism(

@@ -13,6 +13,7 @@ mod device_visibility;
 mod distributed_init;
 mod distributed_sampler;
 mod failing_call;
+mod launch;
 mod leaks;
 mod memory_stats;
 mod optimizer_state;
@@ -46,6 +47,7 @@ pub(crate) const ALL: &[fn(&Case, &mut Ledger)] = &[
     leaks::apply,
     accumulation_checkpointing::apply,
     probe::apply,
+    launch::apply,
     // After the others: what a script says weighs by what memory evidence already supports.
     script::apply,
 ];

@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 
 /// Words of which every form below has one.
 static WORDS: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let words = "(?i)world_?.?size|MEMBER: |Starting with |, total \\d|num_local_procs|VISIBLE_DEVICES|ALLOC_CONF|batch size|Accumulation steps|n_gpu: |\\(GPUs/TPUs\\)|parallel size|ZeRO stage|_per_gpu|nproc_per_node|GPU number|torchrun|torch\\.distributed|accelerate|deepspeed|mpirun|mpiexec|srun|horovodrun|^[+$] |command|cmd = |^(?:export )?[A-Z][A-Z0-9_]+=|zero_optimization_stage|accumulation_steps";
+    let words = "(?i)world_?.?size|MEMBER: |Starting with |, total \\d|num_local_procs|VISIBLE_DEVICES|ALLOC_CONF|batch size|Accumulation steps|n_gpu: |\\(GPUs/TPUs\\)|parallel size|ZeRO stage|_per_gpu|nproc_per_node|GPU number|torchrun|torch\\.distributed|accelerate|deepspeed|mpirun|mpiexec|srun|horovodrun|^[+$] |command|cmd = |imbalance between|less than 75% of|^(?:export )?[A-Z][A-Z0-9_]+=|zero_optimization_stage|accumulation_steps";
     Regex::new(words).ok()
 });
 
@@ -23,7 +23,7 @@ type Read = fn(&Captures<'_>) -> Option<LaunchSetting>;
 /// Forms, and what their groups mean.
 static FORMS: LazyLock<Vec<(Regex, Read)>> = LazyLock::new(|| {
     use LaunchSetting as S;
-    let forms: [(&str, Read); 18] = [
+    let forms: [(&str, Read); 19] = [
         // Megatron-LM `using world size: 64, …`, its list of arguments `world_size ..... 64`, DeepSpeed `dist_world_size=8`
         (r"(?i)\bworld[_ ]size(?: ?[:=] ?| \.{3,} | )(\d+)\b", |c| count(c, 1).map(S::WorldSize)),
         (r"\bdist_world_size=(\d+)", |c| count(c, 1).map(S::WorldSize)),
@@ -49,6 +49,11 @@ static FORMS: LazyLock<Vec<(Regex, Read)>> = LazyLock::new(|| {
         (r"Gradient Accumulation steps = ([\d,]+)", |c| count(c, 1).map(S::Accumulation)),
         (r"\btensor-model-parallel size: (\d+)", |c| count(c, 1).map(S::TensorParallel)),
         (r"\bpipeline-model-parallel size: (\d+)", |c| count(c, 1).map(S::PipelineParallel)),
+        // DataParallel
+        (r"GPU (\d+) has less than 75% of the memory or cores of GPU (\d+)", |c| {
+            let gpu = |group| c.get(group)?.as_str().parse().ok();
+            Some(S::UnequalGpus { lesser: gpu(1)?, other: gpu(2)? })
+        }),
         // DeepSpeed
         (r"ZeRO stage (\d)\b|zero_optimization_stage \.{3,} (\d)", |c| {
             let stage = c.get(1).or_else(|| c.get(2))?.as_str().parse().ok()?;
@@ -142,7 +147,16 @@ impl<'c> PrintedReader<'c> {
 
 /// The command that a line shows: behind a prompt, behind `cmd = `, or the line itself when it begins with a launcher.
 fn command_in(body: &str) -> Option<&str> {
-    for mark in ["debug command ", "cmd = ", "cmd: ", "Running command: ", "command: ", "Command: ", "command line: "] {
+    for mark in [
+        "debug command ",
+        "cmd = ",
+        "cmd: ",
+        "Running command: ",
+        "command: ",
+        "Command: ",
+        "command line: ",
+        "launching: ",
+    ] {
         if let Some((_, command)) = body.split_once(mark) {
             return Some(command);
         }
@@ -181,7 +195,7 @@ mod tests {
     #[test]
     fn every_form_compiles() {
         assert!(WORDS.is_some());
-        assert_eq!(FORMS.len(), 18);
+        assert_eq!(FORMS.len(), 19);
     }
 
     #[test]
@@ -216,6 +230,10 @@ mod tests {
                 vec![S::ZeroStage(3)],
             ),
             ("  nproc_per_node   : 8", vec![S::ProcessesPerNode(8)]),
+            (
+                "    There is an imbalance between your GPUs. GPU 1 has less than 75% of the memory or cores of GPU 0",
+                vec![S::UnequalGpus { lesser: 1, other: 0 }],
+            ),
             (
                 "DDP: debug command /opt/conda/bin/python3 -m torch.distributed.run --nproc_per_node 4 --master_port 41207 /w/_temp.py",
                 vec![S::Starter(Starter::Torchrun), S::ProcessesPerNode(4), S::Program("/w/_temp.py".into())],

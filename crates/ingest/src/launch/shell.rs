@@ -180,28 +180,24 @@ pub(super) fn expanded(word: &str, variables: &Variables) -> String {
     while let Some(at) = rest.find('$') {
         out.push_str(rest.get(..at).unwrap_or_default());
         rest = rest.get(at + 1..).unwrap_or_default();
-        let (name, default, used) = match rest.strip_prefix('{') {
-            Some(inner) => {
-                let Some(end) = inner.find('}') else {
-                    out.push('$');
-                    break;
-                };
-                let inner = inner.get(..end).unwrap_or_default();
-                let (name, default) = inner.split_once(":-").map_or((inner, None), |(n, d)| (n, Some(d)));
-                (name, default, end + 2)
-            }
-            None => {
-                let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
-                (rest.get(..end).unwrap_or_default(), None, end)
-            }
-        };
-        match variables.get(name).map(String::as_str).or(default) {
-            Some(value) => out.push_str(value),
-            // Not known: the sign stays, so that nobody takes the word for a value.
-            None => {
+        let (name, default, used) = if let Some(inner) = rest.strip_prefix('{') {
+            let Some(end) = inner.find('}') else {
                 out.push('$');
-                out.push_str(rest.get(..used).unwrap_or_default());
-            }
+                break;
+            };
+            let inner = inner.get(..end).unwrap_or_default();
+            let (name, default) = inner.split_once(":-").map_or((inner, None), |(n, d)| (n, Some(d)));
+            (name, default, end + 2)
+        } else {
+            let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
+            (rest.get(..end).unwrap_or_default(), None, end)
+        };
+        if let Some(value) = variables.get(name).map(String::as_str).or(default) {
+            out.push_str(value);
+        } else {
+            // Not known: the sign stays, so that nobody takes the word for a value.
+            out.push('$');
+            out.push_str(rest.get(..used).unwrap_or_default());
         }
         rest = rest.get(used..).unwrap_or_default();
         if out.len() > MAX_WORD {

@@ -59,13 +59,20 @@ pub(super) fn setting(name: &str, value: &str) -> Option<LaunchSetting> {
         "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE" => text().map(S::OffloadParameters),
         "FSDP_STATE_DICT_TYPE" => text().map(S::StateDictType),
         "FSDP_SHARDING_STRATEGY" => text().map(S::ShardingStrategy),
-        _ if KEPT.contains(&name) || name.starts_with("NCCL_") || name.starts_with("TORCH_NCCL_") => {
+        _ if is_kept(name) => {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || ",.:;+-_/^=".contains(c);
-            let is_kept = !value.is_empty() && value.chars().all(is_plain);
-            is_kept.then(|| S::Variable { name: name.to_owned(), value: value.to_owned() })
+            let is_value = !value.is_empty() && value.chars().all(is_plain);
+            is_value.then(|| S::Variable { name: name.to_owned(), value: value.to_owned() })
         }
         _ => None,
     }
+}
+
+/// Settings of NCCL are many; none of them is a secret, and a name that sounds like one is not kept.
+fn is_kept(name: &str) -> bool {
+    let of_nccl = name.starts_with("NCCL_") || name.starts_with("TORCH_NCCL_");
+    let is_secret = ["TOKEN", "KEY", "SECRET", "PASS", "AUTH", "CREDENTIAL"].iter().any(|word| name.contains(word));
+    KEPT.contains(&name) || (of_nccl && !is_secret)
 }
 
 /// `0,1`, `GPU-8f…`, nothing at all.
@@ -120,7 +127,7 @@ mod tests {
             setting("NCCL_BUFFSIZE", "4194304"),
             Some(S::Variable { name: "NCCL_BUFFSIZE".to_owned(), value: "4194304".to_owned() })
         );
-        for name in ["HF_TOKEN", "HOME", "AWS_SECRET_ACCESS_KEY", "MASTER_ADDR"] {
+        for name in ["HF_TOKEN", "HOME", "AWS_SECRET_ACCESS_KEY", "MASTER_ADDR", "NCCL_TOKEN"] {
             assert_eq!(setting(name, "1"), None, "{name}");
         }
     }

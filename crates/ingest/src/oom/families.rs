@@ -109,7 +109,7 @@ pub(super) fn size(text: &str) -> Option<Bytes> {
 
 pattern!(
     TRIGGER,
-    r"(?i:out.of.memory|resource.?exhausted)|Tried to allocate|OOM when allocating|_STATUS_ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_NOT_INITIALIZED|Failed to CUDA |No available memory for the cache blocks|Free memory on device|(?:can't allocate|not enough) memory: you tried|oom.?kill|MemoryError|cudaErrorMemoryAllocation|Cannot allocate memory|Exceeded (?:job|step) memory limit|Failed to allocate request for"
+    r"(?i:out.of.memory|resource.?exhausted)|Tried to allocate|OOM when allocating|_STATUS_ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_NOT_INITIALIZED|Failed to CUDA |No available memory for the cache blocks|Free memory on device|(?:can't allocate|not enough) memory: you tried|oom.?kill|MemoryError|cudaErrorMemoryAllocation|Cannot allocate memory|Exceeded (?:job|step) memory limit|Failed to allocate request for|SIGKILL|exitcode ?: -9|OOMKilled"
 );
 
 /// Whether a text could begin a message.
@@ -394,6 +394,8 @@ pattern!(CPU_ALLOCATOR, r"(?:can't allocate|not enough) memory: you tried to all
 pattern!(KILLER, r"Out of memory: Kill(?:ed)? process (\d+)");
 pattern!(KILLED_RSS, r"anon-rss:(\d+)kB");
 pattern!(SLURM, r"oom.?kill event|oom-kill:|Exceeded (?:job|step) memory limit");
+pattern!(CONTAINER, r"\bOOMKilled\b");
+pattern!(SIGKILL, r"Signal 9 \(SIGKILL\) received|exitcode ?: -9\b");
 pattern!(PYTHON, r"(?:^|[ .:])MemoryError(?:$|:)");
 pattern!(PYTHON_TRIED, r"MemoryError: Unable to allocate (SIZE)");
 pattern!(OS, r"(?:OSError|RuntimeError|Errno 12)[^\n]{0,80}Cannot allocate memory");
@@ -410,6 +412,13 @@ fn host(text: &str) -> Option<Message> {
     }
     if SLURM.is_in(text) {
         return Some(Message::host("slurm_oom"));
+    }
+    if CONTAINER.is_in(text) {
+        return Some(Message::host("container_oom"));
+    }
+    // Killed from outside; on a training node that is nearly always the kernel, for want of host memory.
+    if SIGKILL.is_in(text) {
+        return Some(Message::host("sigkill"));
     }
     if PYTHON.is_in(text) {
         return Some(Message { tried: PYTHON_TRIED.size(text), ..Message::host("python_memory_error") });
@@ -480,6 +489,8 @@ mod tests {
             &KILLER,
             &KILLED_RSS,
             &SLURM,
+            &CONTAINER,
+            &SIGKILL,
             &PYTHON,
             &PYTHON_TRIED,
             &OS,

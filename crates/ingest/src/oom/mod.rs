@@ -18,7 +18,8 @@
 //! | `cuda_runtime`, `cuda_driver` | raw failures outside the caching allocator |
 //! | `nccl`, `cublas`, `cudnn` | libraries |
 //! | `mps`, `tensorflow_bfc`, `tensorflow_oom`, `xla`, `xla_tpu`, `xla_tpu_scratch`, `paddle`, `vllm_cache`, `vllm_startup` | other programs |
-//! | `cpu_allocator`, `linux_oom_killer`, `slurm_oom`, `python_memory_error`, `os_enomem` | host memory |
+//! | `cpu_allocator`, `linux_oom_killer`, `slurm_oom`, `container_oom`, `python_memory_error`, `os_enomem` | host memory |
+//! | `sigkill` | torchrun: a process was killed by signal 9, as the kernel does when host memory runs out |
 //!
 //! Knows no cause: a message says how full the device was, not why.
 

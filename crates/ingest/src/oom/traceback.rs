@@ -123,15 +123,14 @@ impl Stacks {
 
     /// The writer's stack, which is moved to the end or made there.
     fn stack(&mut self, writer: Writer) -> &mut Stack {
-        let stack = match self.open.iter().position(|stack| stack.writer == writer) {
-            Some(index) => self.open.remove(index),
-            None => {
-                if self.open.len() >= MAX_WRITERS {
-                    self.open.remove(0);
-                }
-                self.count += 1;
-                Stack { writer, id: self.count, ..Stack::default() }
+        let stack = if let Some(index) = self.open.iter().position(|stack| stack.writer == writer) {
+            self.open.remove(index)
+        } else {
+            if self.open.len() >= MAX_WRITERS {
+                self.open.remove(0);
             }
+            self.count += 1;
+            Stack { writer, id: self.count, ..Stack::default() }
         };
         let last = self.open.len();
         self.open.push(stack);
@@ -231,7 +230,7 @@ fn inside_box(body: &str) -> Option<&str> {
 fn boxed_frame(inner: &str) -> Option<Frame> {
     let (place, function) = inner.rsplit_once(" in ")?;
     let (file, line) = place.rsplit_once(':')?;
-    let is_path = file.contains(['/', '\\', '<']) || file.ends_with(".py");
+    let is_path = file.contains(['/', '\\', '<']) || file.contains(".py");
     let is_name = !function.is_empty() && function.chars().all(|c| c.is_alphanumeric() || "_.<>".contains(c));
     let is_place = line.bytes().all(|b| b.is_ascii_digit()) && !file.starts_with(|c: char| c == '❱' || c == ' ');
     (is_path && is_name && is_place).then(|| Some(frame(file, line.parse().ok()?, function)))?

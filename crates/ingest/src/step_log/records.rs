@@ -93,6 +93,9 @@ pub(super) fn may_hold_record(body: &str) -> bool {
 ///
 /// `owner` is the rank that the program printed in front of the line and that was taken off with the prefixes.
 pub(super) fn records(body: &str, owner: Option<Rank>) -> Vec<Draft> {
+    if let Some(peak) = peak_of_accelerate(body) {
+        return vec![Draft { rank: owner, peak_allocated: Some(peak), ..Draft::default() }];
+    }
     let tokens = tokens(body);
     let mut walk = Walk {
         tokens: &tokens,
@@ -105,11 +108,30 @@ pub(super) fn records(body: &str, owner: Option<Rank>) -> Vec<Draft> {
         words_at: 0,
         rank_behind: false,
         host: false,
+        bare_mib: prints_bare_mib(body),
     };
+    if walk.bare_mib && body.contains("(val)") {
+        walk.draft.phase = Some(Phase::Eval);
+    } else if walk.bare_mib && body.contains("(train)") {
+        walk.draft.phase = Some(Phase::Train);
+    }
     walk.run();
     walk.done
 }
 
+/// Lines of programs that print MiB without a unit: MMEngine and MMCV `Epoch(train) [1][50/1000] … memory: 5432 …`.
+fn prints_bare_mib(body: &str) -> bool {
+    body.contains("memory: ") && body.contains("eta: ") && (body.contains("Epoch") || body.contains("Iter"))
+}
+
+/// `Total Peak Memory consumed during the train (max): 5432` of accelerate's examples, in MiB.
+fn peak_of_accelerate(body: &str) -> Option<Bytes> {
+    let (_, value) = body.split_once("Total Peak Memory consumed during the ")?;
+    let (_, number) = value.split_once("(max): ")?;
+    Bytes::from_float(number.trim().parse::<u32>().ok()?.into(), MIB)
+}
+
+#[allow(clippy::struct_excessive_bools, reason = "what was seen so far on one line")]
 struct Walk<'t> {
     tokens: &'t [Token<'t>],
     at: usize,
@@ -126,6 +148,8 @@ struct Walk<'t> {
     rank_behind: bool,
     /// The figures up to the next bar are of host memory: `CPU Virtual Memory:  used = …`.
     host: bool,
+    /// A memory figure without a unit is in MiB.
+    bare_mib: bool,
 }
 
 impl<'t> Walk<'t> {
@@ -373,7 +397,7 @@ impl<'t> Walk<'t> {
         const SURELY_BYTES: u64 = 1 << 26;
         let bare = || match number.whole {
             Some(n) if n >= SURELY_BYTES => Some(1),
-            Some(_) if parts.is_max_mem() => Some(MIB),
+            Some(_) if parts.is_max_mem() || self.bare_mib => Some(MIB),
             _ => None,
         };
         let Some(value) = unit.or(self.unit).or_else(bare).and_then(|unit| Bytes::from_float(number.value, unit))

@@ -1,0 +1,146 @@
+//! Tracebacks, phases and launches through the real readers: what they say for and against causes.
+#![allow(clippy::unwrap_used, reason = "a test fails loudly")]
+
+use rankscope_diagnosis::{Policy, diagnose};
+use rankscope_ingest::{Limits, read_upload};
+use rankscope_model::{CauseLabel, Diagnosis, Evidence, Item, ItemStatus};
+use std::fmt::Write;
+use std::io::Cursor;
+
+fn run(files: &[(&str, String)]) -> Diagnosis {
+    let mut evidence = Evidence::default();
+    for (name, text) in files {
+        evidence.merge(read_upload(name, &mut Cursor::new(text.as_bytes()), &Limits::default()));
+    }
+    diagnose(&evidence, &Policy::default())
+}
+
+fn top(diagnosis: &Diagnosis) -> Option<CauseLabel> {
+    diagnosis.causes.first().map(|cause| cause.label)
+}
+
+fn confidence(diagnosis: &Diagnosis, label: CauseLabel) -> f64 {
+    diagnosis.causes.iter().find(|cause| cause.label == label).map_or(0.0, |cause| cause.confidence)
+}
+
+fn status(diagnosis: &Diagnosis, item: Item) -> ItemStatus {
+    diagnosis.checklist.iter().find(|entry| entry.item == item).unwrap().status
+}
+
+/// A message of one rank on one GPU, with a stack (file and function, outermost first) in front of it.
+fn failure(rank: u32, gpu: u32, frames: &[(&str, &str)]) -> String {
+    let mut text = format!("[rank{rank}]: Traceback (most recent call last):\n");
+    for (file, function) in frames {
+        writeln!(text, "[rank{rank}]:   File \"{file}\", line 9, in {function}\n[rank{rank}]:     x = y").unwrap();
+    }
+    text + &format!(
+        "[rank{rank}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU {gpu} has a total capacity of 23.56 GiB of which 117.31 MiB is free. Including non-PyTorch memory, this process has 23.43 GiB memory in use. Of the allocated memory 22.31 GiB is allocated by PyTorch, and 411.00 MiB is reserved by PyTorch but unallocated.\n"
+    )
+}
+
+fn failing(frames: &[(&str, &str)]) -> Diagnosis {
+    run(&[("job.log", failure(0, 0, frames))])
+}
+
+#[test]
+fn the_failing_call_names_the_work_beside_training() {
+    let saving = failing(&[("train.py", "main"), ("/x/site-packages/torch/nn/modules/module.py", "state_dict")]);
+    assert_eq!(top(&saving), Some(CauseLabel::CkptStateGather));
+    assert_eq!(status(&saving, Item::RankOnlyWork), ItemStatus::Suspect);
+    let why = &saving.causes[0].why[0];
+    assert!(why.contains("state_dict (module.py:9), called from main (train.py:9)"), "{why}");
+    assert!(saving.causes[0].evidence.iter().any(|at| at.artifact == "job.log"));
+    let logging = failing(&[("train.py", "main"), ("cldm.py", "log_images"), ("attention.py", "forward")]);
+    assert_eq!(top(&logging), Some(CauseLabel::Rank0LoggingOrTrace));
+    let gathering = failing(&[("engine.py", "evaluate"), ("util/dist.py", "all_gather")]);
+    assert_eq!(top(&gathering), Some(CauseLabel::MetricGatherOnGpu));
+    let evaluating = failing(&[("train.py", "main"), ("train.py", "validate"), ("model.py", "forward")]);
+    assert_eq!(top(&evaluating), Some(CauseLabel::Rank0Eval));
+}
+
+#[test]
+fn a_checkpoint_that_lands_on_a_foreign_card_is_named() {
+    let load = [
+        ("train.py", "main"),
+        ("/x/torch/serialization.py", "load"),
+        ("/x/torch/serialization.py", "_cuda_deserialize"),
+    ];
+    let text = failure(5, 0, &load) + &failure(3, 0, &load);
+    let found = run(&[("job.log", text)]);
+    assert_eq!(top(&found), Some(CauseLabel::CkptNoMapLocation));
+    assert_eq!(status(&found, Item::DeviceVisibility), ItemStatus::Suspect);
+    assert!(confidence(&found, CauseLabel::CkptNoMapLocation) > 0.6);
+}
+
+#[test]
+fn an_ordinary_step_accuses_nobody() {
+    let found = failing(&[("train.py", "main"), ("model.py", "forward")]);
+    assert!(found.causes.is_empty(), "{:?}", found.causes);
+    let backward = failing(&[("train.py", "main"), ("/x/torch/autograd/__init__.py", "backward")]);
+    assert!(backward.causes.is_empty(), "{:?}", backward.causes);
+}
+
+#[test]
+fn more_processes_than_visible_gpus_share_cards() {
+    let script = "#!/bin/bash\nCUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node=4 train.py\n";
+    let found = run(&[("run.sh", script.to_owned())]);
+    assert_eq!(top(&found), Some(CauseLabel::RankGpuMapping));
+    assert_eq!(status(&found, Item::DeviceVisibility), ItemStatus::Fail);
+    let even = run(&[("run.sh", script.replace("=4", "=2"))]);
+    assert!(even.causes.is_empty());
+    // Another command's devices are not its own.
+    let other = "#!/bin/bash\nCUDA_VISIBLE_DEVICES=0 python prepare.py\ntorchrun --nproc_per_node=4 train.py\n";
+    assert!(confidence(&run(&[("run.sh", other.to_owned())]), CauseLabel::RankGpuMapping) < f64::EPSILON);
+}
+
+#[test]
+fn one_visible_gpu_for_each_rank_passes() {
+    let environment = |rank: u32, gpu: u32| {
+        (format!("env{rank}.txt"), format!("PATH=/bin\nRANK={rank}\nWORLD_SIZE=2\nCUDA_VISIBLE_DEVICES={gpu}\n"))
+    };
+    let files = |gpus: [u32; 2]| {
+        let pair = [environment(0, gpus[0]), environment(1, gpus[1])];
+        let files: Vec<(&str, String)> = pair.iter().map(|(name, text)| (name.as_str(), text.clone())).collect();
+        run(&files)
+    };
+    assert_eq!(status(&files([0, 1]), Item::DeviceVisibility), ItemStatus::Pass);
+    let shared = files([0, 0]);
+    assert_eq!(status(&shared, Item::DeviceVisibility), ItemStatus::Suspect);
+    assert_eq!(top(&shared), Some(CauseLabel::RankGpuMapping));
+}
+
+#[test]
+fn an_engine_of_the_same_launch_is_no_stranger() {
+    let script = "#!/bin/bash\nCUDA_VISIBLE_DEVICES=1 vllm serve m --gpu_memory_utilization 0.9 &\npython train.py\n";
+    let log = failure(0, 1, &[("train.py", "main")]);
+    let found = run(&[("run.sh", script.to_owned()), ("job.log", log.clone())]);
+    assert_eq!(top(&found), Some(CauseLabel::ColocatedEngineOrDeviceMap));
+    let apart = script.replace("\npython", "\nCUDA_VISIBLE_DEVICES=0 python");
+    assert!(
+        confidence(&run(&[("run.sh", apart), ("job.log", log)]), CauseLabel::ColocatedEngineOrDeviceMap) < f64::EPSILON
+    );
+}
+
+#[test]
+fn a_global_batch_must_divide_over_the_ranks() {
+    let log = |global: u32| {
+        (
+            "job.log",
+            format!("world size: 8\n  Total train batch size (w. parallel, distributed & accumulation) = {global}\n"),
+        )
+    };
+    let uneven = run(&[log(100)]);
+    assert_eq!(status(&uneven, Item::BatchDivisibility), ItemStatus::Suspect);
+    assert_eq!(status(&run(&[log(64)]), Item::BatchDivisibility), ItemStatus::Unknown);
+    assert!(run(&[log(64)]).findings.iter().any(|f| f.claim.contains("divides evenly")));
+}
+
+#[test]
+fn a_phase_that_the_log_announced_hints_at_its_work() {
+    let oom = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 MiB (GPU 1; 8.00 GiB total capacity; 7.00 GiB already allocated; 1.00 MiB free; 7.10 GiB reserved in total by PyTorch)\n";
+    let found = run(&[("job.log", format!("***** Running Evaluation *****\n{oom}"))]);
+    assert!(confidence(&found, CauseLabel::Rank0Eval) > 0.0);
+    let over = format!("***** Running Evaluation *****\n[train] rank=0 step=3 cur=1.0MB peak=2.0MB\n{oom}");
+    let reasons = run(&[("job.log", over)]);
+    assert!(reasons.causes.iter().all(|c| c.why.iter().all(|why| !why.contains("evaluating"))));
+}
