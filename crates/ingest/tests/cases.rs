@@ -15,21 +15,12 @@ fn read(path: &Path) -> Evidence {
     read_bytes(&path.file_name().unwrap().to_string_lossy(), &std::fs::read(path).unwrap())
 }
 
-/// Inputs that may be text without evidence, told by content, with the reason.
-fn may_be_text(name: &str, text: &str) -> Option<&'static str> {
+/// The inputs that may be text without evidence, told by content: a process list of `ps` gives the owners of PIDs, on
+/// which no figure of memory depends.
+fn may_be_text(text: &str) -> bool {
     let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    let has = |word: &str| text.contains(word);
-    let is_csv = first.contains("memory.used") || first.contains("index,") || first.contains(", ");
-    if name.ends_with(".csv") && is_csv {
-        return Some("a query of nvidia-smi as CSV: its reader comes with the other device tools");
-    }
-    if has("PID") && has("CMD") && first.split_whitespace().any(|word| word == "PID") {
-        return Some("a process list of ps: owners of PIDs, which no figure of memory depends on");
-    }
-    if has("|===") && has("Allocated memory") {
-        return Some("a memory_summary table: its reader comes with the allocator's formats");
-    }
-    None
+    let columns: Vec<&str> = first.split_whitespace().collect();
+    columns.contains(&"PID") && (columns.contains(&"CMD") || columns.contains(&"COMMAND"))
 }
 
 #[test]
@@ -43,20 +34,20 @@ fn every_input_of_the_cases_is_recognised() {
     let mut missed = Vec::new();
     let mut excused = 0;
     for path in &inputs {
-        let name = path.file_name().unwrap().to_string_lossy();
         let evidence = read(path);
         let [artifact] = evidence.artifacts.as_slice() else { panic!("{} is one file", path.display()) };
         if !matches!(artifact.kind, ArtifactKind::Text | ArtifactKind::Unreadable) {
             continue;
         }
         let text = String::from_utf8_lossy(&std::fs::read(path).unwrap()).into_owned();
-        if may_be_text(&name, &text).is_some() {
+        if may_be_text(&text) {
             excused += 1;
         } else {
             missed.push(format!("{}: {:?} {:?}", path.display(), artifact.kind, artifact.warnings));
         }
     }
-    println!("{} inputs, {excused} left to other readers", inputs.len());
+    println!("{} inputs, {excused} process lists", inputs.len());
+    assert!(excused <= 2, "{excused}");
     assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
 
@@ -125,7 +116,7 @@ fn every_traceback_that_ends_in_a_message_is_attached() {
             }
         }
     }
-    assert!(seen == 0 || seen >= 20, "{seen}");
+    assert!(seen >= 20, "{seen}");
 }
 
 #[test]
