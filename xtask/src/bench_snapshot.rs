@@ -67,9 +67,9 @@ pub fn bench(layout: &Layout, big: bool) -> Result<()> {
         let (mut theirs, mut ours): (Option<Measured>, Option<Measured>) = (None, None);
         for _ in 0..if is_big { 1 } else { RUNS } {
             if !is_big {
-                theirs = faster(theirs, measure(Command::new(&python).arg(&floor).arg(&file))?);
+                theirs = Some(faster(theirs, measure(Command::new(&python).arg(&floor).arg(&file))?));
             }
-            ours = faster(ours, measure(Command::new(&reader).arg(&file))?);
+            ours = Some(faster(ours, measure(Command::new(&reader).arg(&file))?));
         }
         fs::remove_file(&file)?;
         let ours = ours.context("nothing was measured")?;
@@ -139,8 +139,8 @@ fn parse(printed: &str) -> Option<Measured> {
     Some(Measured { seconds, memory: amount.trim().parse::<f64>().ok()? * factor })
 }
 
-fn faster(best: Option<Measured>, new: Measured) -> Option<Measured> {
-    Some(best.filter(|best| best.seconds <= new.seconds).unwrap_or(new))
+fn faster(best: Option<Measured>, new: Measured) -> Measured {
+    best.filter(|best| best.seconds <= new.seconds).unwrap_or(new)
 }
 
 /// Times of a busy machine mean little.

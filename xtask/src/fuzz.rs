@@ -149,7 +149,7 @@ mod tests {
         packed.write_all(b"plain").unwrap();
         let (seed, corpus) = (folder.path().join("a.gz"), folder.path().join("corpus"));
         fs::write(&seed, packed.finish().unwrap()).unwrap();
-        plant(&[seed.clone()], &corpus).unwrap();
+        plant(std::slice::from_ref(&seed), &corpus).unwrap();
         let planted = corpus.join("seed-0000-a.gz");
         assert_eq!(fs::read(&planted).unwrap(), b"plain");
         fs::write(&planted, b"grown").unwrap();

@@ -60,7 +60,9 @@ impl<const N: usize> Buckets<N> {
         let joined = self.rows.chunks(2).filter_map(|pair| {
             let (first, rest) = pair.split_first()?;
             let mut first = *first;
-            rest.iter().for_each(|other| first.take_in(other));
+            for other in rest {
+                first.take_in(other);
+            }
             Some(first)
         });
         self.rows = joined.collect();

@@ -140,7 +140,7 @@ impl Upload<'_> {
         } else if let Some(page) = viewer_page::looks_like(&head) {
             match page {
                 Page::Viewer => {
-                    self.archive(name, bytes, depth, |visit| viewer_page::each_file(&mut input, bytes, visit))
+                    self.archive(name, bytes, depth, |visit| viewer_page::each_file(&mut input, bytes, visit));
                 }
                 Page::Picture => self.add(unreadable(name, bytes, viewer_page::ONLY_A_PICTURE.to_owned())),
             }

@@ -186,7 +186,9 @@ mod tests {
     use super::*;
     use std::io::BufReader;
 
-    fn files(page: &[u8], chunk: usize) -> (Vec<(String, Vec<u8>)>, Result<Notes, String>) {
+    type Files = Vec<(String, Vec<u8>)>;
+
+    fn files(page: &[u8], chunk: usize) -> (Files, Result<Notes, String>) {
         let mut found = Vec::new();
         let mut input = BufReader::with_capacity(chunk, page);
         let ended = each_file(&mut input, 9, &mut |member| {

@@ -190,6 +190,56 @@ proptest! {
     }
 }
 
+/// A short walk of a fuzzer that is the same in every run: every file of the tests' own data, changed in many ways.
+#[test]
+fn changed_files_of_every_kind_are_read_without_harm() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = move |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % below.max(1) as u64).unwrap()
+    };
+    let files = common::files(&folder, &|name| {
+        !std::path::Path::new(name).extension().is_some_and(|ext| ext == "py" || ext == "md")
+    });
+    let seeds: Vec<Vec<u8>> = files.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    assert!(seeds.len() > 40, "{}", seeds.len());
+    for (path, seed) in files.iter().zip(&seeds) {
+        let name = path.file_name().unwrap().to_string_lossy();
+        for round in 0..12 {
+            let mut bytes = seed.clone();
+            // A window of large files: what matters is how they begin, and a test must not take minutes.
+            bytes.truncate(24 << 10);
+            for _ in 0..=random(6) {
+                let (at, length) = (random(bytes.len()), random(64));
+                let end = (at + length).min(bytes.len());
+                match random(6) {
+                    0 => bytes.truncate(at),
+                    1 => drop(bytes.drain(at..end)),
+                    2 => {
+                        let copy = bytes[at..end].to_vec();
+                        bytes.splice(at..at, copy);
+                    }
+                    3 => {
+                        let other = &seeds[random(seeds.len())];
+                        let from = random(other.len());
+                        let piece = other[from..(from + length).min(other.len())].to_vec();
+                        bytes.splice(at..at, piece);
+                    }
+                    4 if at < bytes.len() => bytes[at] ^= 1 << random(8),
+                    _ if at < bytes.len() => {
+                        bytes[at] = [0, 9, 10, 34, 44, 45, 48, 57, 58, 91, 93, 123, 124, 125, 128, 255][random(16)];
+                    }
+                    _ => {}
+                }
+            }
+            read_and_check(&format!("{round}-{name}"), &bytes);
+        }
+    }
+}
+
 /// Twice the input must not take much more than twice the time; four times as much would show a quadratic reader.
 #[test]
 fn time_is_linear() {

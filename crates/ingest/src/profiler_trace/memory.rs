@@ -30,7 +30,7 @@ pub(super) struct Clock {
 impl Clock {
     /// The zero point that the file names, or none if its times are dates already.
     pub(super) fn new(base_nanos: Option<i64>, devices: &[DeviceRows]) -> Self {
-        let first = devices.iter().flat_map(|rows| rows.rows.first()).map(|row| row.nanos).min();
+        let first = devices.iter().filter_map(|rows| rows.rows.first()).map(|row| row.nanos).min();
         let are_dates = first.is_some_and(|nanos| nanos >= FIRST_DATE_NANOS);
         Self { base_nanos: base_nanos.filter(|base| *base > 0).or(are_dates.then_some(0)) }
     }

@@ -324,13 +324,10 @@ impl<'a> Walk<'a> {
                 Some(_) => {}
                 None => self.insert(event.addr, self.freed(index, event, false)),
             },
-            Action::Reserve => match self.totals.reserved.checked_sub(event.size()) {
-                Some(before) => self.totals.reserved = before,
-                None => {
-                    self.totals.reserved = 0;
-                    self.reserved_contradictions += 1;
-                }
-            },
+            Action::Reserve => {
+                self.reserved_contradictions += u64::from(event.size() > self.totals.reserved);
+                self.totals.reserved = self.totals.reserved.saturating_sub(event.size());
+            }
             Action::Release => self.totals.reserved = self.totals.reserved.saturating_add(event.size()),
             Action::Oom | Action::Other => {}
         }
