@@ -77,6 +77,19 @@ pub(crate) fn snapshots() -> Collect {
     )
 }
 
+/// The probe, which the server hands out at `/rankscope_probe.py`.
+fn probe(what: &str, lines: &str) -> Collect {
+    ask(
+        &format!("{what} Upload the files of all ranks."),
+        &format!("import rankscope_probe as probe  # the file at /rankscope_probe.py\nprobe.start()\n{lines}"),
+    )
+}
+
+/// The probe's line at the top of the training loop.
+fn probe_step(what: &str) -> Collect {
+    probe(what, "probe.step(batch)  # first line of the loop body")
+}
+
 /// What would decide an item that nothing else has asked about.
 pub(crate) fn for_item(item: Item, verdict: Verdict) -> Vec<Collect> {
     match item {
@@ -94,14 +107,21 @@ pub(crate) fn for_item(item: Item, verdict: Verdict) -> Vec<Collect> {
                 "print(f\"rank={dist.get_rank()} epoch={epoch} samples={len(loader.sampler)} first={list(loader.sampler)[:8]}\", flush=True)",
             ),
             step_line(),
+            probe_step("Class, number of replicas, rank, drop_last and epoch of every rank's sampler, by the probe."),
         ],
-        Item::BatchDivisibility => vec![step_line()],
+        Item::BatchDivisibility => vec![
+            step_line(),
+            probe_step(
+                "Shapes, tokens with and without padding, and the peak of each step on every rank, by the probe.",
+            ),
+        ],
         Item::OptimizerState => vec![
             snapshots(),
             ask(
                 "Bytes of optimizer state per rank, after the first step.",
                 "print(f\"rank={dist.get_rank()} optimizer_bytes={sum(t.numel()*t.element_size() for s in optimizer.state.values() for t in s.values() if torch.is_tensor(t))}\", flush=True)",
             ),
+            probe_step("Optimizer state per device and the wrappers of every rank, by the probe."),
         ],
         Item::UnsyncedBuffers => vec![
             snapshots(),
@@ -109,13 +129,25 @@ pub(crate) fn for_item(item: Item, verdict: Verdict) -> Vec<Collect> {
                 "Bytes of buffers per rank.",
                 "print(f\"rank={dist.get_rank()} buffer_bytes={sum(b.numel()*b.element_size() for b in model.buffers())}\", flush=True)",
             ),
+            probe_step("The largest buffers of every rank by name, and modules that only one rank has, by the probe."),
         ],
-        Item::RankOnlyWork => vec![phase_line(), snapshots()],
+        Item::RankOnlyWork => vec![
+            phase_line(),
+            snapshots(),
+            probe(
+                "The peak of each phase on every rank, by the probe.",
+                "with probe.phase(\"eval\"):  # around the evaluation; \"save\" around saving",
+            ),
+        ],
         Item::MemoryStats => vec![
             snapshots(),
             ask(
                 "Allocated against reserved and retries, on the heavy rank and on another, at the peak.",
                 "print(torch.cuda.memory_summary(abbreviated=True), flush=True)",
+            ),
+            probe(
+                "A snapshot of every rank at the same steps, and one at the moment memory runs out, by the probe.",
+                "probe.snapshot(steps=3, at=50)\nprobe.step(batch)  # first line of the loop body",
             ),
         ],
         Item::AccumulationCheckpointing => vec![
