@@ -83,7 +83,7 @@ def start(directory=None, job=None, every=1, reset_peaks=True, url=None, token=N
     """Starts the probe of this process. Calling it again does nothing.
 
     directory    where the files go; default RANKSCOPE_DIR, else the working directory
-    job          name of the job in the file name; default RANKSCOPE_JOB, else the scheduler's job id, else "local"
+    job          name of the job in the file name; default RANKSCOPE_JOB, else the scheduler's job id, else "job"
     every        write each Nth step only; the last 200 are written all the same when memory runs out
     reset_peaks  reset torch's peak statistics at each step, so that a peak belongs to its step. With False, peaks are
                  left alone and are those since the program's own last reset
@@ -1440,7 +1440,7 @@ def _job_name():
         value = environment.get(name, "").strip()
         if value and value.lower() != "none":
             return value
-    return "local"
+    return "job"
 
 
 def _token():

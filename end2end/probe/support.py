@@ -52,7 +52,7 @@ class ProbeTest(unittest.TestCase):
     def files(self):
         return sorted(name for name in os.listdir(self.directory) if name.endswith(".jsonl"))
 
-    def log(self, name="rankscope_local_rank0.jsonl"):
+    def log(self, name="rankscope_job_rank0.jsonl"):
         """The records, after the probe has ended."""
         self.probe.close()
         self.assertEqual("", self.stderr.getvalue())

@@ -76,7 +76,7 @@ class WithoutTorch(ProbeTest):
         self.start()
         self.probe.step()
         self.probe.close()
-        self.assertEqual(["rankscope_local_rank0.jsonl", "rankscope_local_rank0_2.jsonl"], self.files())
+        self.assertEqual(["rankscope_job_rank0.jsonl", "rankscope_job_rank0_2.jsonl"], self.files())
 
     def test_step_starts_the_probe_where_start_was_forgotten(self):
         os.environ["RANKSCOPE_DIR"] = self.directory
@@ -252,7 +252,7 @@ class Cuda(ProbeTest):
         self.assertEqual((256, False), (self.steps()[0]["tokens"], "tokens_unpadded" in self.steps_again()))
 
     def steps_again(self):
-        found = records(os.path.join(self.directory, "rankscope_local_rank0.jsonl"))
+        found = records(os.path.join(self.directory, "rankscope_job_rank0.jsonl"))
         return [record for record in found if record["type"] == "step"][0]
 
     def test_a_batch_without_end_is_cut(self):
@@ -313,7 +313,7 @@ class Cuda(ProbeTest):
         self.assertEqual(1 << 30, ooms[0]["stats"]["allocated_bytes.all.current"])
         with open(os.path.join(self.directory, ooms[0]["snapshot"]), "rb") as file:
             self.assertIn("segments", pickle.load(file))
-        self.assertEqual("rankscope_local_rank0_oom.pickle", ooms[0]["snapshot"])
+        self.assertEqual("rankscope_job_rank0_oom.pickle", ooms[0]["snapshot"])
         calls = sorted(record["n"] for record in found if record["type"] == "step")
         self.assertEqual(list(range(120)), calls, "all of the last 200")
 
@@ -363,7 +363,7 @@ class Cuda(ProbeTest):
             during.append(list(self.cuda.history))
         self.assertEqual([[]] * 5 + [["all"]] * 3 + [["all", None]] * 4, during)
         snapshot = [record for record in self.close_checked() if record["type"] == "snapshot"][0]
-        self.assertEqual("rankscope_local_rank0_step8.pickle", snapshot["file"])
+        self.assertEqual("rankscope_job_rank0_step8.pickle", snapshot["file"])
         self.assertTrue(os.path.exists(os.path.join(self.directory, snapshot["file"])))
 
     def test_history_of_older_torch_is_recorded_too(self):
@@ -396,7 +396,7 @@ class Cuda(ProbeTest):
         self.assertEqual([], self.files(), "not known yet")
         self.torch.distributed.rank, self.torch.distributed.world_size = 3, 8
         self.probe.step()
-        start = self.log("rankscope_local_rank3.jsonl")[0]
+        start = self.log("rankscope_job_rank3.jsonl")[0]
         self.assertEqual((3, 8, "process_group"), (start["rank"], start["world_size"], start["rank_from"]))
 
 
@@ -415,7 +415,7 @@ class Processes(ProbeTest):
         self.assertEqual(0, os.waitpid(child, 0)[1])
         self.probe.step()
         self.assertEqual(2, len(self.steps()))
-        own = records(os.path.join(self.directory, "rankscope_local_rank1.jsonl"))
+        own = records(os.path.join(self.directory, "rankscope_job_rank1.jsonl"))
         self.assertEqual(["start", "step", "end"], [record["type"] for record in own])
 
     def run_script(self, body, **environment):
@@ -450,7 +450,7 @@ class Processes(ProbeTest):
             """
         )
         self.assertEqual((0, "[1, 2, 3]\n", ""), (ran.returncode, ran.stdout, ran.stderr))
-        self.assertEqual(["rankscope_local_rank0.jsonl"], self.files())
+        self.assertEqual(["rankscope_job_rank0.jsonl"], self.files())
         self.assertEqual("end", records(os.path.join(self.directory, self.files()[0]))[-1]["type"])
 
     def test_what_was_written_survives_a_kill(self):
@@ -465,7 +465,7 @@ class Processes(ProbeTest):
             """
         )
         self.assertEqual(-9, ran.returncode)
-        found = records(os.path.join(self.directory, "rankscope_local_rank0.jsonl"))
+        found = records(os.path.join(self.directory, "rankscope_job_rank0.jsonl"))
         self.assertEqual(["start"] + ["step"] * 10, [record["type"] for record in found if record["type"] != "facts"])
 
     def test_an_error_of_the_program_is_reported_as_always(self):
@@ -480,7 +480,7 @@ class Processes(ProbeTest):
         self.assertEqual(1, ran.returncode)
         self.assertIn("RuntimeError: CUDA out of memory", ran.stderr)
         self.assertNotIn("rankscope probe:", ran.stderr)
-        found = records(os.path.join(self.directory, "rankscope_local_rank0.jsonl"))
+        found = records(os.path.join(self.directory, "rankscope_job_rank0.jsonl"))
         self.assertEqual(["start", "step", "oom", "end"], [record["type"] for record in found])
 
 

@@ -565,7 +565,7 @@ mod tests {
 
     #[test]
     fn without_its_first_line_the_name_tells_the_rank() {
-        let found = read_named("rankscope_local_rank5.jsonl", &step(7, 9));
+        let found = read_named("rankscope_job_rank5.jsonl", &step(7, 9));
         assert_eq!(found.steps[0].subject, Subject::Rank(Rank(5)));
         let nameless = read_named("x", &step(7, 9));
         assert!(nameless.steps.is_empty() && nameless.artifacts[0].warnings[0].contains("names the rank"));

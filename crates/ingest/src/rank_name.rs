@@ -59,6 +59,10 @@ fn torchrun_folder(name: &str) -> Option<Rank> {
 
 fn rank_in_part(part: &str) -> Option<Rank> {
     let lower = part.to_ascii_lowercase();
+    // The probe's own files: the job's name in front may end in any word.
+    if let Some((_, after)) = lower.strip_prefix("rankscope_").and_then(|name| name.rsplit_once("_rank")) {
+        return number(after);
+    }
     let mut found = None;
     for (at, word) in lower.match_indices("rank") {
         let before = lower.get(..at).unwrap_or_default();
@@ -69,13 +73,15 @@ fn rank_in_part(part: &str) -> Option<Rank> {
         if (joined && qualifier != "global") || NOT_GLOBAL.contains(&qualifier) {
             continue;
         }
-        let digits = after.strip_prefix(['_', '-', '=', ' ', '.']).unwrap_or(after);
-        let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-        if let Some(rank) = digits.get(..end).and_then(|d| d.parse::<u32>().ok()).filter(|r| *r < MAX_RANK) {
-            found = Some(Rank(rank));
-        }
+        found = number(after.strip_prefix(['_', '-', '=', ' ', '.']).unwrap_or(after)).or(found);
     }
     found
+}
+
+/// The rank at the beginning of `text`.
+fn number(text: &str) -> Option<Rank> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    text.get(..end)?.parse().ok().filter(|rank| *rank < MAX_RANK).map(Rank)
 }
 
 /// Larger numbers after `rank` are dates or hashes: the largest known jobs have some 100 000 ranks.
@@ -108,6 +114,8 @@ mod tests {
         assert_eq!(rank("rank1/rank2.log"), Some(2));
         assert_eq!(rank("global_rank4.txt"), Some(4));
         assert_eq!(rank("globalrank4.txt"), Some(4));
+        assert_eq!(rank("rankscope_exp-node_rank4_2.jsonl"), Some(4));
+        assert_eq!(rank("logs.zip/rankscope_local_rank12_oom.pickle"), Some(12));
         assert_eq!(rank("local_rank4.txt"), None);
         assert_eq!(rank("tp_rank1.txt"), None);
         assert_eq!(rank("frank3.txt"), None);
