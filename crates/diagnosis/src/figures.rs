@@ -28,6 +28,7 @@ pub(crate) fn figures(case: &Case, diagnosis: &Diagnosis) -> Figures {
         timeline: timeline(case, diagnosis, &accused),
         peaks: peaks(case, &accused),
         composition: composition(case, &accused),
+        facts: crate::facts::facts(case),
     }
 }
 

@@ -61,6 +61,31 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
+    /// Median, mean and who stands out of some figures; `None` for fewer than two.
+    pub fn of(figures: &[(Subject, u64)], policy: &Policy) -> Option<Self> {
+        let values: Vec<u64> = figures.iter().map(|(_, v)| *v).collect();
+        if values.len() < 2 {
+            return None;
+        }
+        let (max, min) = (*values.iter().max()?, *values.iter().min()?);
+        let (median, mean) = (lower_median(&values)?, mean(&values)?);
+        let is_high = policy.differs(max, median);
+        let is_low_outlier = !is_high && policy.differs(median, min);
+        let mut standing_out: Vec<(Subject, u64)> = if is_high {
+            // Half the gap: of a smooth spread only the upper end stands out, not the whole upper half.
+            let line = median.saturating_add(max.saturating_sub(median) / 2);
+            figures.iter().filter(|(_, v)| *v > line).copied().collect()
+        } else if is_low_outlier {
+            let line = min.saturating_add(median.saturating_sub(min) / 2);
+            figures.iter().filter(|(_, v)| *v > line).copied().collect()
+        } else {
+            Vec::new()
+        };
+        standing_out.sort_by_key(|(subject, v)| (std::cmp::Reverse(*v), *subject));
+        let heaviest = standing_out.into_iter().map(|(subject, _)| subject).collect();
+        Some(Self { max, median, mean, min, heaviest, is_low_outlier })
+    }
+
     /// Largest minus median.
     pub fn gap(&self) -> u64 {
         if self.is_low_outlier { self.max.saturating_sub(self.min) } else { self.max.saturating_sub(self.median) }
@@ -80,27 +105,7 @@ impl Spread {
 impl Comparison {
     /// Median, mean and who stands out.
     pub fn spread(&self, policy: &Policy) -> Option<Spread> {
-        let values: Vec<u64> = self.values.iter().map(|(_, v)| *v).collect();
-        if values.len() < 2 {
-            return None;
-        }
-        let (max, min) = (*values.iter().max()?, *values.iter().min()?);
-        let (median, mean) = (lower_median(&values)?, mean(&values)?);
-        let is_high = policy.differs(max, median);
-        let is_low_outlier = !is_high && policy.differs(median, min);
-        let mut standing_out: Vec<(Subject, u64)> = if is_high {
-            // Half the gap: of a smooth spread only the upper end stands out, not the whole upper half.
-            let line = median.saturating_add(max.saturating_sub(median) / 2);
-            self.values.iter().filter(|(_, v)| *v > line).copied().collect()
-        } else if is_low_outlier {
-            let line = min.saturating_add(median.saturating_sub(min) / 2);
-            self.values.iter().filter(|(_, v)| *v > line).copied().collect()
-        } else {
-            Vec::new()
-        };
-        standing_out.sort_by_key(|(subject, v)| (std::cmp::Reverse(*v), *subject));
-        let heaviest = standing_out.into_iter().map(|(subject, _)| subject).collect();
-        Some(Spread { max, median, mean, min, heaviest, is_low_outlier })
+        Spread::of(&self.values, policy)
     }
 
     /// The subject with the largest value; the first of equals.

@@ -9,6 +9,8 @@ mod case;
 mod collect;
 mod combine;
 mod failing;
+mod compare;
+mod facts;
 mod figures;
 mod fixes;
 mod imbalance;
@@ -28,6 +30,7 @@ mod tables;
 mod traces;
 mod words;
 
+pub use compare::{Side, compare};
 pub use policy::Policy;
 
 use case::Case;

@@ -94,6 +94,18 @@ pub struct Policy {
     pub timeline_lines: usize,
     /// References kept with one reason; more would hide the telling ones.
     pub max_refs: usize,
+    /// A difference that keeps at least this part of its size after a fix is not fixed at all. 0.7: what is left
+    /// explains most of what was there.
+    pub remains_share: f64,
+    /// Most to fewest tokens at one step up to which ranks count as evenly fed. 1.1: what packing by tokens reaches is
+    /// near-equal, not equal (checklist.md).
+    pub even_tokens: f64,
+    /// A run after the fix with fewer than this share of the steps before may not have reached the moment. One half.
+    pub enough_steps: f64,
+    /// Ranks that were fed less than this share of the tokens a step before were made lighter, not evened out. 0.8.
+    pub same_load: f64,
+    /// Causes below this confidence are rivals that nobody acts on; a comparison does not follow them. 0.2: one in five.
+    pub followed_cause: f64,
 }
 
 impl Default for Policy {
@@ -136,6 +148,11 @@ impl Default for Policy {
             timeline_points: 2000,
             timeline_lines: 1024,
             max_refs: 16,
+            remains_share: 0.7,
+            even_tokens: 1.1,
+            enough_steps: 0.5,
+            same_load: 0.8,
+            followed_cause: 0.2,
         }
     }
 }

@@ -36,7 +36,7 @@ fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
     let mechanism = first.and_then(|cause| ledger.mechanism_of(cause.label));
     let Some((cause, mechanism)) = first.zip(mechanism).filter(|_| confidence >= case.policy.likely) else {
         let candidate = first.map_or_else(String::new, |cause| {
-            format!(" One thing that would look like this: {}.", lower_first(cause.label.title()))
+            format!(" One thing that would look like this: {}.", words::lower_first(cause.label.title()))
         });
         let figures = figures.map_or_else(String::new, |figures| format!(" ({figures})"));
         return format!("{head}{figures}; why is not settled.{candidate} {}", settle(first, ledger));
@@ -53,7 +53,8 @@ fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
         .filter(|rival| ledger.mechanism_of(rival.label).is_some_and(|m| m.because == mechanism.because))
         .filter(|_| cause.confidence < case.policy.sure);
     let open = rival.map(|rival| {
-        let candidate = |cause: &Cause| format!("{} ({:.2})", lower_first(cause.label.title()), cause.confidence);
+        let candidate =
+            |cause: &Cause| format!("{} ({:.2})", words::lower_first(cause.label.title()), cause.confidence);
         format!("which code does it is open: {} or {}", candidate(cause), candidate(rival))
     });
     let rest: Vec<String> = explained.into_iter().chain(open).collect();
@@ -237,15 +238,5 @@ fn settle(first: Option<&Cause>, ledger: &Ledger) -> String {
         .map(|collect| collect.what)
         .unwrap_or_default();
     let what = command.split([';', ':', '.']).next().unwrap_or_default().trim();
-    if what.is_empty() { String::new() } else { format!("What would settle it: {}.", lower_first(what)) }
-}
-
-fn lower_first(text: &str) -> String {
-    let mut chars = text.chars();
-    match (chars.next(), text.chars().nth(1)) {
-        // Keep acronyms: `NCCL`.
-        (Some(_), Some(second)) if second.is_uppercase() => text.to_owned(),
-        (Some(first), _) => first.to_lowercase().chain(chars).collect(),
-        (None, _) => String::new(),
-    }
+    if what.is_empty() { String::new() } else { format!("What would settle it: {}.", words::lower_first(what)) }
 }

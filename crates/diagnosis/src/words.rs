@@ -71,6 +71,21 @@ pub(crate) fn join(items: &[String]) -> String {
     }
 }
 
+/// `training`, `training and validation`.
+pub(crate) fn join_words(items: &[&str]) -> String {
+    join(&items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>())
+}
+
+/// First letter in lower case; acronyms such as `NCCL` and names such as `GPU 0` stay.
+pub(crate) fn lower_first(text: &str) -> String {
+    let mut chars = text.chars();
+    match (chars.next(), text.chars().nth(1)) {
+        (Some(_), Some(second)) if second.is_uppercase() => text.to_owned(),
+        (Some(first), _) => first.to_lowercase().chain(chars).collect(),
+        (None, _) => String::new(),
+    }
+}
+
 /// `871 MiB each`, `519 to 523 MiB`; empty when nothing is known.
 pub(crate) fn sizes(values: &[u64]) -> String {
     let (Some(min), Some(max)) = (values.iter().min(), values.iter().max()) else {

@@ -33,6 +33,26 @@ impl Stage {
         }
     }
 
+    /// Part of the address of its page.
+    pub fn slug(self) -> &'static str {
+        match self {
+            Self::Environment => "environment",
+            Self::Data => "data",
+            Self::Model => "model",
+            Self::Profiling => "profiling",
+            Self::Verify => "verify",
+        }
+    }
+
+    /// The stage with this slug, or this number (`5` for the closing step).
+    pub fn from_slug(slug: &str) -> Option<Self> {
+        Self::ALL
+            .iter()
+            .zip(1..)
+            .find(|(stage, n)| stage.slug() == slug || n.to_string() == slug)
+            .map(|(stage, _)| *stage)
+    }
+
     /// Heading.
     pub fn title(self) -> &'static str {
         match self {
@@ -62,6 +82,11 @@ macro_rules! items {
             /// Public slug.
             pub fn slug(self) -> &'static str {
                 match self { $(Self::$variant => $slug,)* }
+            }
+
+            /// The item with this slug.
+            pub fn from_slug(slug: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|item| item.slug() == slug)
             }
 
             /// The stage it belongs to.
@@ -141,5 +166,12 @@ mod tests {
         }
         assert!(Item::ALL.is_sorted_by_key(|item| item.stage()));
         assert_eq!(Item::ALL.len(), 10);
+        for item in Item::ALL {
+            assert_eq!(Item::from_slug(item.slug()), Some(*item));
+        }
+        assert_eq!(Item::from_slug("x"), None);
+        assert_eq!(Stage::from_slug("verify"), Some(Stage::Verify));
+        assert_eq!(Stage::from_slug("2"), Some(Stage::Data));
+        assert_eq!(Stage::from_slug("0"), None);
     }
 }

@@ -1,6 +1,7 @@
 //! What the charts show: plain numbers, reduced to what a page needs, and frozen with the report.
 
 use crate::SeriesAxis;
+use crate::facts::RunFacts;
 use crate::subject::{Phase, Quantity, Subject};
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,9 @@ pub struct Figures {
     pub peaks: Option<Peaks>,
     /// What fills each device, heaviest first or in index order.
     pub composition: Vec<Composition>,
+    /// What the run is held against another by. Absent in reports that were frozen before it was kept.
+    #[serde(default, skip_serializing_if = "RunFacts::is_empty")]
+    pub facts: RunFacts,
 }
 
 /// Memory over time, all subjects on one axis.

@@ -7,12 +7,15 @@
 mod artifact;
 mod cause;
 mod checklist;
+mod comparison;
 mod diagnosis;
 mod evidence;
+mod facts;
 mod figures;
 mod launch;
 mod phase;
 mod probe;
+mod note;
 mod report;
 mod script;
 mod subject;
@@ -23,6 +26,10 @@ mod units;
 pub use artifact::{ArtifactId, ArtifactInfo, ArtifactKind, EvidenceRef, Place, Provenance, Warning};
 pub use cause::CauseLabel;
 pub use checklist::{Item, ItemStatus, Stage};
+pub use comparison::{
+    COMPARISON_FORMAT, CauseFate, ComparedCause, ComparedInput, ComparedPhase, ComparedRow, Comparison, Doubt, Outcome,
+    SpreadFigures,
+};
 pub use diagnosis::{
     Cause, ChecklistEntry, Collect, DIAGNOSIS_FORMAT, Diagnosis, Finding, Imbalance, OpensAt, Severity, Verdict,
 };
@@ -30,6 +37,7 @@ pub use evidence::{
     CallSite, DeviceRow, DeviceTable, Evidence, Frame, OomEvent, OtherProcess, ProcessListing, ProcessRow, Series,
     SeriesAxis, SnapshotDevice, SnapshotEvidence, StepRecord, is_library_frame,
 };
+pub use facts::{CardFacts, InputFacts, Moment, PhasePeaks, RankInput, RunFacts};
 pub use figures::{
     Composition, Figures, Part, PartKind, PeakBar, Peaks, PhaseSpan, Timeline, TimelineLine, TimelineMark,
 };
@@ -40,6 +48,7 @@ pub use probe::{
     ProbeMemory, ProbeModule, ProbeOom, ProbeOptimizer, ProbeParameters, ProbePhase, ProbeRecord, ProbeSampler,
     ProbeSnapshot, ProbeStart, ProbeStep, ProbeTensor, ProbeTensors, ProbeWrapper,
 };
+pub use note::{ItemNote, OwnStatus};
 pub use report::{Report, RunInfo, RunSummary, ShareInfo};
 pub use script::{
     DeviceClass, DeviceExpr, Fact, FactKind, Flow, FlowProcess, Framework, Guard, GuardKind, Kept, Launcher,
