@@ -28,12 +28,14 @@ const CAPACITY_ROOM: f64 = 14.0;
 /// Room between flags and a plot without a capacity line, for the tick at its top.
 const FLAG_ROOM: f64 = 7.0;
 const EDGE: f64 = 8.0;
+/// Intervals of an axis that several drawings share.
+const SHARED_TICKS: f64 = 3.0;
 
 /// The height in CSS pixels that suits the peaks at a width.
 pub fn peaks_height(figure: &Peaks, width: u32) -> u32 {
     let width = f64::from(width);
     let plot = (width * 0.22).clamp(130.0, 200.0);
-    Plan::new(figure, width, plot).map_or(0, |plan| whole(plan.above + plot + plan.below))
+    Plan::new(figure, width, plot, 0).map_or(0, |plan| whole(plan.above + plot + plan.below))
 }
 
 /// Draws the peaks so that they fill the area.
@@ -44,7 +46,7 @@ pub fn draw_peaks<DB: DrawingBackend>(
 ) -> Result<Geometry, ChartError> {
     let ink = Ink::new(area, style);
     let (width, height) = ink.require(LEAST_WIDTH, LEAST_PLOT_HEIGHT)?;
-    let plan = Plan::new(figure, width, height - HEADER - 2.0 * ROW).ok_or(ChartError::Empty)?;
+    let plan = Plan::new(figure, width, height - HEADER - 2.0 * ROW, style.reaches()).ok_or(ChartError::Empty)?;
     let plot = Frame { left: plan.left, top: plan.above, right: width - plan.gutter, bottom: height - plan.below };
     if plot.height() < LEAST_PLOT_HEIGHT {
         return Err(ChartError::TooSmall { width: whole(width), height: whole(height) });
@@ -72,6 +74,8 @@ pub fn draw_peaks<DB: DrawingBackend>(
 /// What is decided before the height of the plot is known.
 struct Plan<'a> {
     figure: &'a Peaks,
+    /// The axis goes at least so far.
+    reaches: u64,
     left: f64,
     gutter: f64,
     above: f64,
@@ -90,14 +94,15 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn new(figure: &'a Peaks, width: f64, plot_height: f64) -> Option<Self> {
-        let highest = figure.bars.iter().map(|bar| bar.peak.0).max()?;
+    fn new(figure: &'a Peaks, width: f64, plot_height: f64, reaches: u64) -> Option<Self> {
+        let highest = figure.bars.iter().map(|bar| bar.peak.0).max()?.max(reaches);
         let capacity = figure.capacity.map(|bytes| bytes.0).filter(|capacity| *capacity > 0);
         // As in the timeline: a card that is nearly empty is not drawn to its full height.
         let capacity = capacity.filter(|capacity| highest as f64 >= *capacity as f64 * 0.12);
         let kind = words::common_kind(figure.bars.iter().map(|bar| bar.subject));
         let mut plan = Self {
             figure,
+            reaches,
             left: 0.0,
             gutter: 0.0,
             above: HEADER,
@@ -148,8 +153,18 @@ impl<'a> Plan<'a> {
     }
 
     fn scale(&self, plot_height: f64) -> ValueScale {
-        let highest = self.figure.bars.iter().map(|bar| bar.peak.0).max().unwrap_or(0).max(self.figure.median.0);
-        ValueScale::new(self.figure.quantity, highest, self.capacity, (plot_height / 46.0).clamp(2.0, 5.0))
+        let highest = self
+            .figure
+            .bars
+            .iter()
+            .map(|bar| bar.peak.0)
+            .max()
+            .unwrap_or(0)
+            .max(self.figure.median.0)
+            .max(self.reaches);
+        // Drawings that share a scale must not choose their ticks by their own height.
+        let wanted = if self.reaches > 0 { SHARED_TICKS } else { (plot_height / 46.0).clamp(2.0, 5.0) };
+        ValueScale::new(self.figure.quantity, highest, self.capacity, wanted)
     }
 
     fn center(&self, place: usize) -> f64 {

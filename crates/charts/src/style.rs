@@ -14,6 +14,7 @@ pub struct Style {
     pub(crate) font: String,
     pub(crate) text_scale: f64,
     pub(crate) key: bool,
+    reaches: u64,
 }
 
 impl Style {
@@ -25,6 +26,7 @@ impl Style {
             font: "sans-serif".to_owned(),
             text_scale: PLOTTERS_EM,
             key: false,
+            reaches: 0,
         }
     }
 
@@ -55,6 +57,17 @@ impl Style {
     pub fn with_key(mut self) -> Self {
         self.key = true;
         self
+    }
+
+    /// The axis of values goes at least so far, so that several drawings share a scale. Heeded by the peaks.
+    #[must_use]
+    pub fn reaching(mut self, value: u64) -> Self {
+        self.reaches = value;
+        self
+    }
+
+    pub(crate) fn reaches(&self) -> u64 {
+        self.reaches
     }
 
     /// Other values for some colours, for a canvas that reads the page's own.

@@ -270,7 +270,12 @@ pub fn report() -> Report {
             findings: Vec::new(),
             artifacts: Vec::new(),
         },
-        figures: Figures { timeline: Some(v100_run()), peaks: Some(peaks(8, &[0])), composition: v100_cards() },
+        figures: Figures {
+            timeline: Some(v100_run()),
+            peaks: Some(peaks(8, &[0])),
+            composition: v100_cards(),
+            ..Figures::default()
+        },
         next: None::<(Item, Collect)>,
     }
 }

@@ -33,6 +33,14 @@ pub fn peaks(figure: &Peaks, width: u32, theme: Theme) -> Result<String, ChartEr
     render("peaks", size, theme, describe, |area, style| draw_peaks(area, figure, style))
 }
 
+/// The same with an axis that goes at least to `reaches` bytes, for drawings that stand side by side.
+pub fn peaks_reaching(figure: &Peaks, width: u32, theme: Theme, reaches: u64) -> Result<String, ChartError> {
+    let width = width.clamp(WIDTHS.0, WIDTHS.1);
+    let size = (width, peaks_height(figure, width));
+    let describe = || words::describe_peaks(figure);
+    render("peaks", size, theme, describe, |area, style| draw_peaks(area, figure, &style.clone().reaching(reaches)))
+}
+
 /// What fills each device. Pictures that stand alone carry their colour key; on the page the page draws it.
 pub fn composition(rows: &[Composition], width: u32, theme: Theme) -> Result<String, ChartError> {
     let width = width.clamp(WIDTHS.0, WIDTHS.1);
