@@ -23,14 +23,15 @@ async fn main() -> io::Result<()> {
         revoked_at: revoked.map(UnixMicros),
     };
     let memory = Memory {
-        reports: vec![reports::eight_gpus(), reports::step_log(), reports::inconclusive()],
+        reports: vec![reports::eight_gpus(), reports::eight_gpus_bound(), reports::step_log(), reports::inconclusive()],
         shares: vec![
             share("s1", Some(4_102_444_800_000_000), None),
             share("s2", None, Some(reports::MADE_AT.0 + day)),
             share("s3", Some(reports::MADE_AT.0 + 7 * day), None),
         ],
         tokens: vec![("tok".into(), Some(reports::eight_gpus().run.id)), ("ended".into(), None)],
-        down: false,
+        after: vec![(reports::eight_gpus().run.id, reports::eight_gpus_bound().run.id)],
+        ..Memory::default()
     };
     let mut site = Site::new(memory.clone());
     site.new_share = Some(("s1".into(), "q9Xw3nT0kz2mVb7cR4yLh8sJ6pDf1gAe5uWi0oZx_Kt".into()));
@@ -40,6 +41,12 @@ async fn main() -> io::Result<()> {
         ("smi", "/runs/01939f0a7e2b"),
         ("steps", "/runs/01939f0b11aa"),
         ("open", "/runs/01939f0c22bb"),
+        ("environment", "/runs/01939f0a7e2b/checklist/environment"),
+        ("data", "/runs/01939f0b11aa/checklist/data"),
+        ("verify", "/runs/01939f0a7e2b/checklist/verify"),
+        ("verify-open", "/runs/01939f0b11aa/checklist/verify"),
+        ("compare", "/compare?base=01939f0a7e2b&head=01939f1c33cc"),
+        ("compare-open", "/compare?base=01939f0a7e2b&head=01939f0b11aa"),
         ("shared", "/r/tok"),
         ("ended", "/r/ended"),
         ("missing", "/runs/none"),

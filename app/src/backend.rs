@@ -1,6 +1,6 @@
 //! The seam between pages and the server: what a page may ask for, and what it is told of its request.
 
-use rankscope_model::{Report, RunSummary, ShareInfo};
+use rankscope_model::{Comparison, ItemNote, Report, RunSummary, ShareInfo};
 use std::{future::Future, pin::Pin, sync::Arc};
 
 /// A boxed answer of a [`Backend`].
@@ -25,8 +25,25 @@ pub trait Backend: Send + Sync + 'static {
     fn report(&self, run_id: String, version: Option<u32>) -> BackendFuture<'_, Report>;
     /// The shares of a run, newest first, revoked ones included.
     fn shares(&self, run_id: String) -> BackendFuture<'_, Vec<ShareInfo>>;
+    /// What people say of a run's checklist, oldest entry first.
+    fn notes(&self, run_id: String) -> BackendFuture<'_, Vec<ItemNote>>;
+    /// The run that is to prove the fix of a run, if one was named.
+    fn after_run(&self, run_id: String) -> BackendFuture<'_, Option<String>>;
+    /// The newest reports of two runs, side by side.
+    fn compared(&self, base: String, head: String) -> BackendFuture<'_, ComparedReports>;
     /// The report behind a share's token.
     fn shared_report(&self, token: String) -> BackendFuture<'_, Report>;
+}
+
+/// Two reports and what holding them against each other says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ComparedReports {
+    /// The run before.
+    pub base: Report,
+    /// The run after.
+    pub head: Report,
+    /// The answer.
+    pub comparison: Comparison,
 }
 
 /// Facts of this installation. Provided through context.
@@ -47,6 +64,10 @@ pub struct RequestFacts {
     pub base_url: String,
     /// A share that this visitor has just made: its id and token. The only moment at which the link can be shown.
     pub new_share: Option<(String, String)>,
+    /// The name under which this visitor wrote a note last.
+    pub visitor_name: Option<String>,
+    /// Sends the visitor to another address of this server.
+    pub redirect: Arc<dyn Fn(&str) + Send + Sync>,
     /// Sets the HTTP status of the page.
     pub set_status: Arc<dyn Fn(u16) + Send + Sync>,
 }

@@ -3,7 +3,7 @@
 use crate::backend::SiteFacts;
 use crate::icons;
 use crate::islands::CopyButtons;
-use crate::pages::{HomePage, NotFoundPage, RunPage, SharedPage};
+use crate::pages::{ChecklistPage, ComparePage, HomePage, NotFoundPage, RunPage, SharedPage};
 use leptos::config::LeptosOptions;
 use leptos::prelude::*;
 use leptos_meta::{MetaTags, provide_meta_context};
@@ -51,6 +51,9 @@ pub fn App() -> impl IntoView {
             <FlatRoutes fallback=|| view! { <NotFoundPage/> }>
                 <Route path=path!("/") view=HomePage ssr=SsrMode::Async/>
                 <Route path=path!("/runs/:id") view=RunPage ssr=SsrMode::Async/>
+                <Route path=path!("/runs/:id/checklist") view=ChecklistPage ssr=SsrMode::Async/>
+                <Route path=path!("/runs/:id/checklist/:stage") view=ChecklistPage ssr=SsrMode::Async/>
+                <Route path=path!("/compare") view=ComparePage ssr=SsrMode::Async/>
                 <Route path=path!("/r/:token") view=SharedPage ssr=SsrMode::Async/>
             </FlatRoutes>
         </Router>
@@ -75,7 +78,7 @@ pub fn TopBar(
             } else {
                 view! { <span class="brand">{icons::brand()}"Rankscope"</span> }.into_any()
             }}
-            {runs.then(|| view! { <nav aria-label="Main"><a href="/#runs">"Runs"</a></nav> })}
+            {runs.then(|| view! { <nav aria-label="Main"><a href="/#runs">"Runs"</a><a href="/compare">"Compare"</a></nav> })}
             <div class="top-end">{children.map(|children| children())}</div>
         </header>
     }

@@ -11,6 +11,10 @@ pub struct EvidenceForm {
     pub action: String,
     /// Address of the same in the API, for the island.
     pub api: String,
+    /// Where the visitor is to be afterwards, if not where the answer leads.
+    pub back: Option<String>,
+    /// The button's words.
+    pub button: &'static str,
     /// Start of the elements' ids; unique in the page.
     pub id: &'static str,
     /// Asks for a title, and shows the large drop area.
@@ -23,12 +27,11 @@ pub struct EvidenceForm {
 
 /// The form, inside its island.
 pub fn evidence_form(form: EvidenceForm) -> AnyView {
-    let EvidenceForm { action, api, id, new_run, max_file_bytes, max_request_bytes } = form;
+    let EvidenceForm { action, api, back, button, id, new_run, max_file_bytes, max_request_bytes } = form;
     let (files_id, text_id, title_id, hint_id) =
         (format!("{id}-files"), format!("{id}-text"), format!("{id}-title"), format!("{id}-limits"));
     let drop_words = if new_run { "Drop files here, or choose them" } else { "Drop the new files here" };
     let paste_words = if new_run { "Or paste text" } else { "Or paste its output" };
-    let button = if new_run { "Find the cause" } else { "Add and diagnose again" };
     let placeholder =
         if new_run { "nvidia-smi table, out-of-memory message, log lines with memory figures" } else { "Paste here" };
     view! {
@@ -40,6 +43,7 @@ pub fn evidence_form(form: EvidenceForm) -> AnyView {
                 action=action
                 enctype="multipart/form-data"
                 data-api=api
+                data-back=back
                 data-max-file=max_file_bytes.to_string()
                 data-max-request=max_request_bytes.to_string()
             >

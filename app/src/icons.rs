@@ -2,7 +2,7 @@
 //! Knows the states, no page.
 
 use leptos::prelude::*;
-use rankscope_model::{ItemStatus, Severity, Verdict};
+use rankscope_model::{CauseFate, ItemStatus, Outcome, OwnStatus, Severity, Verdict};
 
 /// Four bars, one of them higher: the product in a glyph.
 const BRAND: &str = r#"<svg class="glyph" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true" focusable="false"><g class="glyph-calm"><rect x="5" y="7" width="2.5" height="7" rx=".8"/><rect x="9" y="7" width="2.5" height="7" rx=".8"/><rect x="13" y="7" width="2.5" height="7" rx=".8"/></g><rect class="glyph-hot" x="1" y="2" width="2.5" height="12" rx=".8"/></svg>"#;
@@ -53,6 +53,31 @@ pub fn severity(severity: Severity) -> impl IntoView {
         Severity::Critical => shape("is-hot", DIAMOND),
         Severity::Warning => shape("is-warn", HALF),
         Severity::Info => shape("is-dim", DASH),
+    }
+}
+
+/// Check: fixed. Half disc: partly. Diamond: not fixed. Broken ring: cannot tell.
+pub fn outcome(outcome: Outcome) -> impl IntoView {
+    status(outcome.status())
+}
+
+/// Diamond: remains, or new. Check: gone. Broken ring: not seen.
+pub fn fate(fate: CauseFate) -> impl IntoView {
+    match fate {
+        CauseFate::Remains | CauseFate::New => shape("is-hot", DIAMOND),
+        CauseFate::Gone => shape("is-ok", CHECK),
+        CauseFate::NotSeen => shape("is-dim", RING),
+    }
+}
+
+/// What a person says of an item.
+pub fn own(own: OwnStatus) -> impl IntoView {
+    match own {
+        OwnStatus::Open => shape("is-dim", RING),
+        OwnStatus::Holds => shape("is-ok", CHECK),
+        OwnStatus::Fails => shape("is-hot", DIAMOND),
+        OwnStatus::Mended => shape("is-warn", HALF),
+        OwnStatus::DoesNotApply => shape("is-dim", DASH),
     }
 }
 

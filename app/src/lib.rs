@@ -7,6 +7,8 @@
 #[cfg(feature = "ssr")]
 mod backend;
 #[cfg(feature = "ssr")]
+mod compare;
+#[cfg(feature = "ssr")]
 mod document;
 #[cfg(feature = "ssr")]
 mod evidence_form;
@@ -17,12 +19,16 @@ mod islands;
 mod pages;
 #[cfg(feature = "ssr")]
 mod report;
+#[cfg(feature = "ssr")]
+mod wizard;
 // The browser needs only some of the words.
 #[cfg_attr(not(feature = "ssr"), allow(dead_code))]
 mod words;
 
 #[cfg(feature = "ssr")]
-pub use backend::{Backend, BackendError, BackendFuture, RequestFacts, SiteFacts};
+pub use backend::{Backend, BackendError, BackendFuture, ComparedReports, RequestFacts, SiteFacts};
+#[cfg(feature = "ssr")]
+pub use compare::standalone_comparison_html;
 #[cfg(feature = "ssr")]
 pub use document::{App, STYLE, shell};
 #[cfg(feature = "ssr")]

@@ -1,6 +1,6 @@
 //! How figures, times and foreign text are put into words. Knows the model's units, no page and no markup.
 
-use rankscope_model::{ArtifactInfo, Bytes, Quantity, UnixMicros};
+use rankscope_model::{ArtifactInfo, Bytes, Phase, Quantity, UnixMicros};
 use std::fmt::Write as _;
 
 /// Foreign text (names, quotes, titles) as it may be shown: control characters and the marks that turn the direction
@@ -67,6 +67,27 @@ pub fn value(quantity: Quantity, n: u64) -> String {
     match quantity {
         Quantity::BatchTokens | Quantity::BatchSamples => grouped(n),
         _ => Bytes(n).to_string(),
+    }
+}
+
+/// A difference with its sign: `+1.2 GiB`, `\u{2212}5.9 GiB`, `0`.
+pub fn difference(quantity: Quantity, n: i64) -> String {
+    match n {
+        0 => "0".to_owned(),
+        n if n > 0 => format!("+{}", value(quantity, n.unsigned_abs())),
+        n => format!("\u{2212}{}", value(quantity, n.unsigned_abs())),
+    }
+}
+
+/// What the job did, as a noun; training where a log names no phase.
+pub fn phase(phase: Option<Phase>) -> &'static str {
+    match phase {
+        None => "whole run",
+        Some(Phase::Init) => "initialisation",
+        Some(Phase::Train) => "training",
+        Some(Phase::Eval) => "validation",
+        Some(Phase::Save) => "saving",
+        Some(Phase::Resume) => "loading",
     }
 }
 

@@ -3,8 +3,9 @@
 mod support;
 
 use axum::http::StatusCode;
-use rankscope_app::standalone_report_html;
-use rankscope_model::{ItemStatus, Report, ShareInfo, UnixMicros, Verdict};
+use rankscope_app::{ComparedReports, standalone_comparison_html, standalone_report_html};
+use rankscope_diagnosis::{Policy, Side, compare};
+use rankscope_model::{Item, ItemNote, ItemStatus, OwnStatus, Report, ShareInfo, Stage, UnixMicros, Verdict};
 use support::{Memory, Site, reports};
 
 const SMI: &str = "/runs/01939f0a7e2b";
@@ -16,7 +17,7 @@ fn memory() -> Memory {
         reports: vec![reports::eight_gpus(), reports::step_log(), reports::inconclusive()],
         shares: vec![],
         tokens: vec![("good".into(), Some("01939f0a7e2b".into())), ("ended".into(), None)],
-        down: false,
+        ..Memory::default()
     }
 }
 
@@ -427,4 +428,215 @@ async fn what_is_not_known_is_said_and_not_drawn() {
     };
     let site = Site::new(Memory { reports: vec![balanced], ..memory() });
     assert!(site.get(OPEN).await.1.contains("No rank stands out and no card is near its capacity."));
+}
+
+// ---- the wizard ----
+
+fn note(item: Item, status: Option<OwnStatus>, text: &str, author: &str, minute: i64) -> (String, ItemNote) {
+    let note = ItemNote {
+        id: format!("n{minute}"),
+        item,
+        status,
+        note: text.into(),
+        author: author.into(),
+        created_at: UnixMicros(reports::MADE_AT.0 + minute * 60_000_000),
+    };
+    ("01939f0a7e2b".into(), note)
+}
+
+fn with_after() -> Memory {
+    Memory {
+        reports: vec![reports::eight_gpus(), reports::eight_gpus_bound(), reports::step_log(), reports::inconclusive()],
+        after: vec![("01939f0a7e2b".into(), "01939f1c33cc".into())],
+        ..memory()
+    }
+}
+
+#[tokio::test]
+async fn the_checklist_leads_to_the_most_telling_stage() {
+    let site = Site::new(memory());
+    let (status, location, _) = site.visit("/runs/01939f0a7e2b/checklist").await;
+    assert_eq!(status, StatusCode::SEE_OTHER);
+    assert_eq!(location.as_deref(), Some("/runs/01939f0a7e2b/checklist/verify"), "the diagnosis wants the proof");
+    // Once a person has dealt with the proof, what fails comes first.
+    let notes = vec![note(Item::Verified, Some(OwnStatus::Mended), "", "Ada", 1)];
+    let (_, location, _) = Site::new(Memory { notes, ..memory() }).visit("/runs/01939f0a7e2b/checklist").await;
+    assert_eq!(location.as_deref(), Some("/runs/01939f0a7e2b/checklist/environment"));
+    for (address, status) in [
+        ("/runs/01939f0a7e2b/checklist/data", StatusCode::OK),
+        ("/runs/01939f0a7e2b/checklist/2", StatusCode::OK),
+        ("/runs/01939f0a7e2b/checklist/nowhere", StatusCode::NOT_FOUND),
+        ("/runs/none/checklist/data", StatusCode::NOT_FOUND),
+        ("/runs/none/checklist", StatusCode::NOT_FOUND),
+    ] {
+        assert_eq!(site.get(address).await.0, status, "{address}");
+    }
+}
+
+#[tokio::test]
+async fn every_stage_says_what_each_item_means_and_takes_its_evidence() {
+    for stage in Stage::ALL {
+        let html = page(&format!("/runs/01939f0a7e2b/checklist/{}", stage.slug())).await;
+        let text = text(&html);
+        assert_harmless(&html, stage.slug());
+        assert_eq!(html.matches("aria-current=\"step\"").count(), 1, "{}", stage.slug());
+        for entry in reports::eight_gpus().diagnosis.checklist.iter().filter(|entry| entry.item.stage() == *stage) {
+            assert!(text.contains(entry.item.title()), "{}", entry.item.slug());
+            let note = format!("action=\"/runs/01939f0a7e2b/checklist/{}/notes\"", entry.item.slug());
+            assert!(html.contains(&note), "{}", entry.item.slug());
+            if entry.status == ItemStatus::Unknown && *stage != Stage::Verify {
+                assert!(text.contains(&entry.collect[0].command), "{}", entry.item.slug());
+                let drop = format!("action=\"/runs/01939f0a7e2b/files?item={}\"", entry.item.slug());
+                assert!(html.contains(&drop), "{}", entry.item.slug());
+            }
+        }
+        let ids = attributes(&html, "id");
+        for id in &ids {
+            assert_eq!(ids.iter().filter(|other| *other == id).count(), 1, "{}: id {id}", stage.slug());
+        }
+        for target in attributes(&html, "for").into_iter().chain(attributes(&html, "aria-labelledby")) {
+            assert!(ids.contains(&target), "{}: nothing has the id {target}", stage.slug());
+        }
+    }
+    let environment = page("/runs/01939f0a7e2b/checklist/environment").await;
+    assert!(environment.contains("href=\"/runs/01939f0a7e2b#f0-L41-47\""), "a claim leads to its line in the report");
+    assert!(text(&environment).contains("torch.cuda.set_device(local_rank)"), "the remedy of the named cause");
+}
+
+#[tokio::test]
+async fn people_are_heard_beside_the_machine_and_never_instead_of_it() {
+    let notes = vec![
+        note(Item::DeviceVisibility, Some(OwnStatus::Fails), "rows of seven PIDs\non GPU 0", "Ada", 1),
+        note(Item::DeviceVisibility, Some(OwnStatus::Mended), "<b>set_device</b> added", "Bo\u{202e}", 9),
+        note(Item::UnsyncedBuffers, Some(OwnStatus::DoesNotApply), "no buffers in this model", "Ada", 3),
+    ];
+    let mut site = Site::new(Memory { notes, ..memory() });
+    site.visitor_name = Some("Ada \"x\"".into());
+    let (_, html) = site.get("/runs/01939f0a7e2b/checklist/environment").await;
+    let shown = text(&html);
+    assert_harmless(&html, "notes");
+    for words in [
+        "mended, proof to come",
+        "The files say: fail.",
+        "<b>set_device</b> added",
+        "rows of seven PIDs",
+        "16 Dec 2024, 10:50 UTC",
+    ] {
+        assert!(shown.contains(words), "{words}");
+    }
+    assert!(html.contains("Seven PIDs of GPUs 1 to 7"), "the findings stay");
+    assert!(html.contains("value=\"Ada &quot;x&quot;\""), "the name is remembered");
+    let (_, model) = site.get("/runs/01939f0a7e2b/checklist/model").await;
+    let folded = text(&model);
+    assert!(folded.contains("Does not apply here") && folded.contains("no buffers in this model"));
+    assert!(folded.contains("1 does not apply"));
+    assert!(!page("/runs/01939f0a7e2b/checklist/model").await.contains("Does not apply here"));
+}
+
+#[tokio::test]
+async fn progress_counts_what_is_settled_by_evidence_or_by_people() {
+    let settled = |html: &str| {
+        let progress = tags(html).into_iter().find(|tag| tag.contains("aria-label=\"Items settled\"")).unwrap();
+        (attributes(progress, "value")[0].to_owned(), attributes(progress, "max")[0].to_owned())
+    };
+    assert_eq!(settled(&page("/runs/01939f0a7e2b/checklist/data").await), ("5".into(), "10".into()));
+    let notes = vec![
+        note(Item::DeviceVisibility, Some(OwnStatus::Mended), "", "Ada", 1),
+        note(Item::UnsyncedBuffers, Some(OwnStatus::DoesNotApply), "", "Ada", 2),
+        note(Item::DistributedSampler, Some(OwnStatus::Open), "look again", "Ada", 3),
+    ];
+    let (_, html) = Site::new(Memory { notes, ..memory() }).get("/runs/01939f0a7e2b/checklist/data").await;
+    assert_eq!(settled(&html), ("5".into(), "9".into()));
+}
+
+#[tokio::test]
+async fn the_closing_step_takes_a_run_and_shows_the_proof() {
+    let before = page("/runs/01939f0a7e2b/checklist/verify").await;
+    assert!(text(&before).contains("What a proof needs"));
+    for action in ["/runs/01939f0a7e2b/after/files", "/runs/01939f0a7e2b/after"] {
+        assert!(before.contains(&format!("action=\"{action}\"")), "{action}");
+    }
+    assert!(before.contains("<option value=\"01939f0b11aa\""), "runs that are here");
+    assert!(!before.contains("<option value=\"01939f0a7e2b\""), "not the run itself");
+
+    let (_, html) = Site::new(with_after()).get("/runs/01939f0a7e2b/checklist/verify").await;
+    let shown = text(&html);
+    assert!(shown.contains("Fixed: GPU 0 was"), "{shown}");
+    assert!(shown.contains("no longer stands out"));
+    assert!(html.contains("/compare?base=01939f0a7e2b&amp;head=01939f1c33cc"));
+    assert!(shown.contains("Take another run as the proof"));
+    // The closing item is decided by it, on every stage.
+    let (_, data) = Site::new(with_after()).get("/runs/01939f0a7e2b/checklist/data").await;
+    assert!(tags(&data).iter().any(|tag| tag.contains("checklist/verify#item-verified")));
+    assert!(!text(&data).contains("not yet"));
+}
+
+// ---- two runs side by side ----
+
+#[tokio::test]
+async fn a_comparison_leads_with_its_answer_and_shows_both_sides() {
+    let site = Site::new(with_after());
+    let (status, html) = site.get("/compare?base=01939f0a7e2b&head=01939f1c33cc").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(headline(&html).starts_with("Fixed: GPU 0 was"), "{}", headline(&html));
+    assert_harmless(&html, "compare");
+    assert_eq!(
+        tags(&html).into_iter().filter(|tag| tag.contains("data-plot-left")).count(),
+        8,
+        "two charts, four widths"
+    );
+    let tops: std::collections::BTreeSet<&str> = attributes(&html, "data-y-max").into_iter().collect();
+    assert_eq!(tops.len(), 1, "one scale for both: {tops:?}");
+    let shown = text(&html);
+    for words in
+        ["Side by side", "GPU 7", "gone", "Ranks are never bound to their own GPU", "What the proof does not cover"]
+    {
+        assert!(shown.contains(words), "{words}");
+    }
+    let (_, same) = site.get("/compare?base=01939f0a7e2b&head=01939f0a7e2b").await;
+    assert!(headline(&same).starts_with("Not fixed"), "{}", headline(&same));
+    assert!(text(&same).contains("still stands out") && text(&same).contains("remains"));
+    let (_, other) = site.get("/compare?base=01939f0a7e2b&head=01939f0b11aa").await;
+    assert!(headline(&other).starts_with("Cannot tell"), "{}", headline(&other));
+    assert!(text(&other).contains("Would settle it"));
+    assert_eq!(site.get("/compare?base=none&head=01939f0b11aa").await.0, StatusCode::NOT_FOUND);
+
+    let (_, choice) = site.get("/compare?base=01939f1c33cc").await;
+    let form = tags(&choice).into_iter().find(|tag| tag.contains("action=\"/compare\"")).unwrap();
+    assert!(form.contains("method=\"get\""));
+    assert!(choice.contains("<option value=\"01939f1c33cc\" selected"));
+}
+
+#[tokio::test]
+async fn a_report_leads_its_owner_on_and_to_its_older_versions() {
+    let html = page(SMI).await;
+    for address in
+        ["/runs/01939f0a7e2b/checklist", "/runs/01939f0a7e2b/checklist/verify", "/runs/01939f0a7e2b?version=1"]
+    {
+        assert!(html.contains(&format!("href=\"{address}\"")), "{address}");
+    }
+    assert!(!text(&html).contains("This is diagnosis"));
+    let old = page("/runs/01939f0a7e2b?version=1").await;
+    assert!(text(&old).contains("This is diagnosis 1 of 2"));
+    assert!(old.contains("data-version=\"1\"") || !old.contains("data-root"));
+    assert!(old.contains("/report.html?version=1"));
+    for wrong in ["0", "3", "x"] {
+        let (status, _) = Site::new(memory()).get(&format!("{SMI}?version={wrong}")).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{wrong}");
+    }
+    let shared = page("/r/good").await;
+    assert!(!shared.contains("/checklist") && !shared.contains("?version="));
+}
+
+#[test]
+fn an_exported_comparison_stands_alone() {
+    let (base, head) = (reports::eight_gpus(), reports::eight_gpus_bound());
+    let comparison = compare(Side::from(&base), Side::from(&head), &Policy::default());
+    let html = standalone_comparison_html(&ComparedReports { base, head, comparison });
+    assert!(html.contains("Fixed: GPU 0 was"));
+    assert!(!html.contains("<script") && !html.contains("<form") && !html.contains("<leptos-island"));
+    for href in attributes(&html, "href") {
+        assert!(href.starts_with('#'), "{href}");
+    }
+    assert_eq!(html.matches("<h1").count(), 1);
 }

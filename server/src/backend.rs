@@ -1,8 +1,9 @@
 //! The store as the pages see it.
 
+use crate::errors::ProblemKind;
 use crate::{service::Service, store::StoreError};
-use rankscope_app::{Backend, BackendError, BackendFuture};
-use rankscope_model::{Report, RunSummary, ShareInfo};
+use rankscope_app::{Backend, BackendError, BackendFuture, ComparedReports};
+use rankscope_model::{ItemNote, Report, RunSummary, ShareInfo};
 use std::sync::Arc;
 
 /// Implements the pages' seam over a service.
@@ -28,6 +29,26 @@ impl Backend for StoreBackend {
 
     fn shares(&self, run_id: String) -> BackendFuture<'_, Vec<ShareInfo>> {
         Box::pin(async move { self.service.store.shares(&run_id).await.map_err(for_pages) })
+    }
+
+    fn notes(&self, run_id: String) -> BackendFuture<'_, Vec<ItemNote>> {
+        Box::pin(async move { self.service.store.item_notes(&run_id).await.map_err(for_pages) })
+    }
+
+    fn after_run(&self, run_id: String) -> BackendFuture<'_, Option<String>> {
+        Box::pin(async move { self.service.store.after_run(&run_id).await.map_err(for_pages) })
+    }
+
+    fn compared(&self, base: String, head: String) -> BackendFuture<'_, ComparedReports> {
+        Box::pin(async move {
+            self.service.compared((&base, None), (&head, None)).await.map_err(|problem| match problem.kind() {
+                ProblemKind::NotFound => BackendError::NotFound,
+                _ => {
+                    tracing::error!(detail = problem.detail(), "two runs could not be compared");
+                    BackendError::Unavailable
+                }
+            })
+        })
     }
 
     fn shared_report(&self, token: String) -> BackendFuture<'_, Report> {

@@ -57,6 +57,9 @@ pub struct DiagnoseArgs {
     /// Exit with status 1 if this is the verdict.
     #[arg(long, value_enum, value_name = "VERDICT")]
     pub fail_on: Option<FailOn>,
+    /// Files or a folder of the run before a fix: says whether the difference is gone. May be given several times.
+    #[arg(long, value_name = "FILE|DIR")]
+    pub baseline: Vec<PathBuf>,
     /// Also read the GPUs of this machine now, through the driver.
     #[arg(long)]
     pub nvml: bool,

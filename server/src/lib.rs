@@ -7,6 +7,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
 pub mod backend;
+pub mod checklist;
 pub mod cli;
 pub mod commands;
 pub mod engine;

@@ -18,6 +18,12 @@ pub struct Limits {
     pub max_title_chars: usize,
     /// Longest display name of a file, in characters; the rest is cut off.
     pub max_name_chars: usize,
+    /// Longest note on a checklist item, in characters; a longer one is refused.
+    pub max_note_chars: usize,
+    /// Longest name beside a note, in characters.
+    pub max_author_chars: usize,
+    /// Notes kept of one run.
+    pub max_notes: u64,
     /// An upload from which nothing arrives for so long is given up.
     pub upload_idle: Duration,
     /// Every other request must be answered within this.
@@ -35,6 +41,9 @@ impl Default for Limits {
             max_text_bytes: 2 << 20,
             max_title_chars: 200,
             max_name_chars: 255,
+            max_note_chars: 4000,
+            max_author_chars: 80,
+            max_notes: 2000,
             upload_idle: Duration::from_mins(1),
             answer_within: Duration::from_mins(1),
             parallel_readers: 2,

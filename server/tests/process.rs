@@ -207,3 +207,37 @@ fn the_exit_status_tells_what_happened() {
     assert_eq!(prose.status.code(), Some(0), "{}", text(&prose.stderr));
     assert!(text(&prose.stdout).contains("\"verdict\": \"inconclusive\""), "{}", text(&prose.stdout));
 }
+
+#[test]
+fn diagnose_holds_a_run_against_the_one_before() {
+    let table = String::from_utf8(data("nvidia-smi.txt")).unwrap();
+    let strays = ["7102", "7103", "7104"].map(|pid| format!("|    0   N/A  N/A      {pid}"));
+    let bound: Vec<&str> = table.lines().filter(|line| !strays.iter().any(|stray| line.starts_with(stray))).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let after = folder.path().join("after.txt");
+    std::fs::write(&after, bound.join("\n").replace("25322MiB", "23831MiB")).unwrap();
+    let (before, after) = (data_path("nvidia-smi.txt"), after.to_str().unwrap().to_owned());
+    let arguments = ["--baseline", before.to_str().unwrap(), after.as_str()];
+
+    let done = diagnose(&arguments, b"");
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    let shown = text(&done.stdout);
+    for words in
+        ["Fixed\nFixed: GPU 0 was", "no longer stands out", "What became of the causes", "gone: ", "Balanced\n"]
+    {
+        assert!(shown.contains(words), "{words:?} is not in\n{shown}");
+    }
+    let done = diagnose(&[&["--format", "json"][..], &arguments].concat(), b"");
+    let json: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(json["format"], "rankscope.diagnosis/1");
+    assert_eq!((&json["verdict"], &json["comparison"]["outcome"]), (&"balanced".into(), &"fixed".into()));
+    let done = diagnose(&[&["--format", "markdown"][..], &arguments].concat(), b"");
+    assert!(text(&done.stdout).contains("## Compared with the run before\n\n**Fixed.**"), "{}", text(&done.stdout));
+    let done = diagnose(&[&["--format", "html"][..], &arguments].concat(), b"");
+    assert!(text(&done.stdout).contains("Fixed: GPU 0 was"));
+
+    let twice = diagnose(&["--baseline", before.to_str().unwrap(), before.to_str().unwrap()], b"");
+    assert!(text(&twice.stdout).starts_with("Not fixed\n"), "{}", text(&twice.stdout));
+    let nothing = diagnose(&["--baseline", folder.path().join("none").to_str().unwrap(), &after], b"");
+    assert_eq!(nothing.status.code(), Some(2));
+}

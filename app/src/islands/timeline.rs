@@ -442,8 +442,9 @@ mod browser {
             let Some(drawing) = self.drawing() else { return };
             let Some(width) = self.svg().as_ref().and_then(drawn_width) else { return };
             let url = format!(
-                "{}/charts/timeline.svg?from={from}&to={to}&width={width}&theme=page",
-                self.attribute("data-root")
+                "{}/charts/timeline.svg?from={from}&to={to}&width={width}&theme=page&version={}",
+                self.attribute("data-root"),
+                self.attribute("data-version")
             );
             *self.window.borrow_mut() = (from, to);
             let here = self.clone();
@@ -469,7 +470,8 @@ mod browser {
             }
             *self.values.borrow_mut() = Values::Asked;
             let here = self.clone();
-            dom::send("GET", &format!("{}/series?points={POINTS}", self.attribute("data-root")), move |answer| {
+            let (root, version) = (self.attribute("data-root"), self.attribute("data-version"));
+            dom::send("GET", &format!("{root}/series?points={POINTS}&version={version}"), move |answer| {
                 if !answer.ok() {
                     here.signals.said.set(answer.problem());
                     *here.values.borrow_mut() = Values::NotAsked;

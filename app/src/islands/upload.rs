@@ -297,7 +297,8 @@ mod browser {
                 let _ = data.append_with_blob_and_filename("files", file, &file.name());
             }
             let state = self.state;
-            let asked = dom::request("POST", &api, move |answer| finish(&answer, state));
+            let back = self.form.get_attribute("data-back");
+            let asked = dom::request("POST", &api, move |answer| finish(&answer, back, state));
             let Some(request) = asked else { return };
             state.set(State::Sending { sent: 0.0, total: 1.0 });
             if let Ok(upload) = request.upload() {
@@ -310,9 +311,9 @@ mod browser {
         }
     }
 
-    fn finish(answer: &dom::Answer, state: RwSignal<State>) {
+    fn finish(answer: &dom::Answer, back: Option<String>, state: RwSignal<State>) {
         let json = answer.json();
-        let Some(url) = dom::text(&json, "url").filter(|_| answer.ok()) else {
+        let Some(url) = back.or_else(|| dom::text(&json, "url")).filter(|_| answer.ok()) else {
             state.set(State::Failed(answer.problem()));
             return;
         };
@@ -322,8 +323,15 @@ mod browser {
         if clean {
             let location = window().location();
             // An added file leads to the same address: only a fresh load shows the new diagnosis.
-            let same = location.pathname().is_ok_and(|path| url == path || url.ends_with(&path) && path != "/");
-            let _ = if same { location.reload() } else { location.set_href(&url) };
+            // One that differs only behind the # is no other page either.
+            let page = url.split('#').next().unwrap_or_default();
+            let same = location.pathname().is_ok_and(|path| page == path || page.ends_with(&path) && path != "/");
+            if !same || url.contains('#') {
+                let _ = location.set_href(&url);
+            }
+            if same {
+                let _ = location.reload();
+            }
         }
     }
 

@@ -59,6 +59,8 @@ fn page(runs: Vec<RunSummary>, query: Option<&str>) -> AnyView {
     let form = evidence_form(EvidenceForm {
         action: "/runs".into(),
         api: "/api/v1/runs".into(),
+        back: None,
+        button: "Find the cause",
         id: "new",
         new_run: true,
         max_file_bytes,

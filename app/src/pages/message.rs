@@ -13,6 +13,8 @@ pub enum Sought {
     Page,
     /// A run's report.
     Run,
+    /// Two runs side by side.
+    Comparison,
     /// A report behind a share.
     Share,
     /// The list of runs.
@@ -52,6 +54,11 @@ fn words(error: &BackendError, sought: Sought) -> (u16, &'static str, &'static s
             404,
             "No such run",
             "It was deleted, or the address is not complete. The list of runs shows what is there.",
+        ),
+        (BackendError::NotFound, Sought::Comparison) => (
+            404,
+            "No such pair of runs",
+            "One of them was deleted, or the address is not complete. The list of runs shows what is there.",
         ),
         (BackendError::NotFound, Sought::Share) => (
             404,

@@ -1,10 +1,14 @@
 //! Pages: each reads what it shows through the [`crate::Backend`] and hands it to a view.
 
+mod checklist;
+mod compare;
 mod home;
 mod message;
 mod run;
 mod shared;
 
+pub use checklist::ChecklistPage;
+pub use compare::ComparePage;
 pub use home::HomePage;
 pub use message::NotFoundPage;
 pub use run::RunPage;

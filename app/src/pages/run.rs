@@ -8,33 +8,42 @@ use crate::report::{Access, Owned, report_view};
 use crate::words;
 use leptos::prelude::*;
 use leptos_meta::{Meta, Title};
-use leptos_router::hooks::use_params_map;
+use leptos_router::hooks::{use_params_map, use_query_map};
 use rankscope_model::{Report, ShareInfo};
 
 /// The report with everything that its owner can do.
 #[component]
 pub fn RunPage() -> impl IntoView {
     let id = use_params_map().with_untracked(|params| params.get("id").unwrap_or_default());
+    let version = use_query_map().with_untracked(|query| query.get("version"));
     Suspend::new(async move {
-        match load(id).await {
-            Ok((report, shares)) => page(&report, shares),
+        // What is no number is no version of a run either.
+        let version = version.map(|version| version.parse::<u32>().unwrap_or(0));
+        match load(id, version).await {
+            Ok((report, shares, newest)) => page(&report, shares, newest),
             Err(error) => message(&error, Sought::Run),
         }
     })
 }
 
-async fn load(id: String) -> Result<(Report, Vec<ShareInfo>), BackendError> {
+/// The report in the version asked for, the run's shares, and its newest version.
+async fn load(id: String, version: Option<u32>) -> Result<(Report, Vec<ShareInfo>, u32), BackendError> {
     let backend = backend()?;
-    let report = backend.report(id.clone(), None).await?;
+    let report = backend.report(id.clone(), version).await?;
+    let newest = match version {
+        None => report.version,
+        Some(_) => backend.report(id.clone(), None).await?.version,
+    };
     let shares = backend.shares(id).await?;
-    Ok((report, shares))
+    Ok((report, shares, newest))
 }
 
-fn page(report: &Report, shares: Vec<ShareInfo>) -> AnyView {
+fn page(report: &Report, shares: Vec<ShareInfo>, newest: u32) -> AnyView {
     let facts = use_context::<RequestFacts>();
     let site = site();
     let access = Access::Owner(Owned {
         shares,
+        newest,
         new_share: facts.and_then(|facts| facts.new_share),
         base_url: base_url(),
         max_file_bytes: site.max_file_bytes,
@@ -45,8 +54,10 @@ fn page(report: &Report, shares: Vec<ShareInfo>) -> AnyView {
         <Meta name="description" content=words::shown_line(&report.diagnosis.summary)/>
         <Meta name="robots" content="noindex"/>
     });
+    let checklist = format!("/runs/{}/checklist", report.run.id);
     view! {
         <TopBar>
+            <a class="button" href=checklist>"Checklist"</a>
             <a class="button" href="#next">"Add evidence"</a>
             <a class="button primary" href="#share">"Share"</a>
         </TopBar>

@@ -19,7 +19,7 @@ pub fn charts(report: &Report, access: &Access, places: &Places<'_>) -> AnyView 
     let figures = &report.figures;
     let root = access.data_root(report);
     view! {
-        {figures.timeline.as_ref().map(|timeline| timeline_card(timeline, root))}
+        {figures.timeline.as_ref().map(|timeline| timeline_card(timeline, root, report.version))}
         {figures.peaks.as_ref().map(peaks_card)}
         {(!figures.composition.is_empty()).then(|| composition_card(&figures.composition, places))}
     }
@@ -27,7 +27,7 @@ pub fn charts(report: &Report, access: &Access, places: &Places<'_>) -> AnyView 
 }
 
 /// The same drawing for every width.
-fn drawings(draw: impl Fn(u32) -> Result<String, ChartError>) -> AnyView {
+pub fn drawings(draw: impl Fn(u32) -> Result<String, ChartError>) -> AnyView {
     let drawn: Result<Vec<AnyView>, ChartError> = WIDTHS
         .iter()
         .map(|&(width, class)| {
@@ -46,7 +46,7 @@ fn unit(quantity: Quantity) -> &'static str {
     }
 }
 
-fn timeline_card(timeline: &Timeline, root: Option<String>) -> AnyView {
+fn timeline_card(timeline: &Timeline, root: Option<String>, version: u32) -> AnyView {
     let over = match timeline.axis {
         SeriesAxis::Step => "by step",
         SeriesAxis::UnixMicros => "over time",
@@ -69,6 +69,7 @@ fn timeline_card(timeline: &Timeline, root: Option<String>) -> AnyView {
                 <div
                     class="figure"
                     data-root=root
+                    data-version=version.to_string()
                     data-axis=axis
                     data-unit=unit
                     data-accused=accused

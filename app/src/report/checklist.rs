@@ -5,10 +5,11 @@ use super::places::Places;
 use crate::icons;
 use crate::words;
 use leptos::prelude::*;
-use rankscope_model::{ChecklistEntry, Diagnosis, Finding, ItemStatus, Stage};
+use rankscope_model::{ChecklistEntry, Diagnosis, Finding, ItemStatus, Report, Stage};
 
-/// The checklist.
-pub fn checklist(diagnosis: &Diagnosis, places: &Places<'_>) -> AnyView {
+/// The checklist; its owner is led to the guided one.
+pub fn checklist(report: &Report, places: &Places<'_>, owned: bool) -> AnyView {
+    let diagnosis = &report.diagnosis;
     let entries = &diagnosis.checklist;
     let decided = entries.iter().filter(|entry| entry.status != ItemStatus::Unknown).count();
     let stages = Stage::ALL
@@ -22,7 +23,18 @@ pub fn checklist(diagnosis: &Diagnosis, places: &Places<'_>) -> AnyView {
         <section class="card checklist" id="checklist" aria-labelledby="checklist-title">
             <h2 id="checklist-title">"Checklist" <span>{format!("{decided} of {} decided", entries.len())}</span></h2>
             {stages}
+            {owned.then(|| ways(&report.run.id))}
         </section>
+    }
+    .into_any()
+}
+
+fn ways(run: &str) -> AnyView {
+    view! {
+        <p class="ways">
+            <a class="button" href=format!("/runs/{run}/checklist")>"Go through it step by step"</a>
+            <a class="button" href=format!("/runs/{run}/checklist/verify")>"Verify a fix"</a>
+        </p>
     }
     .into_any()
 }

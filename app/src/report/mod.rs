@@ -12,11 +12,11 @@ mod next;
 mod places;
 mod share;
 
-pub use code::code_block;
+pub use charts::drawings;
+pub use code::{code_block, copy_button, remedy};
 pub use export::standalone_report_html;
-
-use leptos::prelude::*;
-use places::Places;
+pub use leptos::prelude::*;
+pub use places::Places;
 use rankscope_model::{Report, ShareInfo, Verdict};
 
 /// Who looks at the report; decides what can be done beside reading.
@@ -38,6 +38,8 @@ pub struct Owned {
     pub shares: Vec<ShareInfo>,
     /// Id and token of the share made just now.
     pub new_share: Option<(String, String)>,
+    /// The newest version of the run's report.
+    pub newest: u32,
     /// For the whole address of a share.
     pub base_url: String,
     /// Stated beside the place to drop more evidence.
@@ -57,6 +59,9 @@ impl Access {
     }
 }
 
+/// Other versions that the foot of a report leads to.
+const LINKED_VERSIONS: usize = 12;
+
 /// The whole report, from headline to files.
 pub fn report_view(report: &Report, access: &Access) -> AnyView {
     let places = Places::of(&report.diagnosis);
@@ -70,6 +75,7 @@ pub fn report_view(report: &Report, access: &Access) -> AnyView {
         if open { (Some(next::next(report, owned)), None) } else { (None, Some(next::next(report, owned))) };
     view! {
         <main id="main" class="report">
+            {owned.and_then(|owned| old_version(report, owned))}
             {headline::headline(report)}
             <div class="cols">
                 <div class="main">
@@ -80,22 +86,55 @@ pub fn report_view(report: &Report, access: &Access) -> AnyView {
                 </div>
                 <div class="side">
                     {next_aside}
-                    {checklist::checklist(&report.diagnosis, &places)}
+                    {checklist::checklist(report, &places, owned.is_some())}
                     {owned.map(|owned| share::share(report, owned))}
-                    {owned.is_some().then(|| share::exports(&report.run.id))}
+                    {owned.is_some().then(|| share::exports(report))}
                 </div>
             </div>
-            {footer(report)}
+            {footer(report, owned)}
         </main>
     }
     .into_any()
 }
 
-fn footer(report: &Report) -> AnyView {
+/// Says that this is not the newest diagnosis, and leads to it.
+fn old_version(report: &Report, owned: &Owned) -> Option<AnyView> {
+    (report.version < owned.newest).then(|| {
+        view! {
+            <p class="old-version" role="note">
+                {crate::icons::warning()}
+                <span>
+                    {format!("This is diagnosis {} of {}, as it was made {}. ", report.version, owned.newest, crate::words::time(report.diagnosed_at))}
+                    <a href=format!("/runs/{}", report.run.id)>"Show the newest"</a>
+                </span>
+            </p>
+        }
+        .into_any()
+    })
+}
+
+fn footer(report: &Report, owned: Option<&Owned>) -> AnyView {
     let when = crate::words::time(report.diagnosed_at);
+    let others = owned.filter(|owned| owned.newest > 1).map(|owned| {
+        let links = (1..=owned.newest)
+            .rev()
+            .filter(|version| *version != report.version)
+            .take(LINKED_VERSIONS)
+            .map(|version| {
+                let address = if version == owned.newest {
+                    format!("/runs/{}", report.run.id)
+                } else {
+                    format!("/runs/{}?version={version}", report.run.id)
+                };
+                view! { " " <a href=address>{format!("diagnosis {version}")}</a> }
+            })
+            .collect_view();
+        view! { <span class="versions">" Others of this run:"{links}</span> }
+    });
     view! {
         <footer class="made">
             {format!("Diagnosis {} of this run, made {when}. Sizes in binary units: 1 GiB = 1024 MiB.", report.version)}
+            {others}
         </footer>
     }
     .into_any()

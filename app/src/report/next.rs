@@ -24,6 +24,8 @@ pub fn next(report: &Report, owned: Option<&Owned>) -> AnyView {
         evidence_form(EvidenceForm {
             action: format!("/runs/{}/files", report.run.id),
             api: format!("/api/v1/runs/{}/files", report.run.id),
+            back: None,
+            button: "Add and diagnose again",
             id: "more",
             new_run: false,
             max_file_bytes: owned.max_file_bytes,

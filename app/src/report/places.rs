@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 pub struct Places<'a> {
     files: &'a [ArtifactInfo],
     quotes: BTreeMap<(usize, Place), &'a str>,
+    /// The page that shows the places, where it is not the page of the link.
+    page: String,
 }
 
 /// A place in the order in which a file is read.
@@ -65,7 +67,7 @@ pub struct Quote<'a> {
 impl<'a> Places<'a> {
     /// Collects every place that a cause or a finding refers to.
     pub fn of(diagnosis: &'a Diagnosis) -> Self {
-        let mut places = Self { files: &diagnosis.artifacts, quotes: BTreeMap::new() };
+        let mut places = Self { files: &diagnosis.artifacts, quotes: BTreeMap::new(), page: String::new() };
         let from_causes = diagnosis.causes.iter().flat_map(|cause| &cause.evidence);
         let from_findings = diagnosis.findings.iter().flat_map(|finding| &finding.evidence);
         for reference in from_causes.chain(from_findings) {
@@ -77,6 +79,12 @@ impl<'a> Places<'a> {
             }
         }
         places
+    }
+
+    /// The same for links on another page: `page` shows the places.
+    pub fn on_page(mut self, page: impl Into<String>) -> Self {
+        self.page = page.into();
+        self
     }
 
     fn file(&self, name: &str) -> Option<usize> {
@@ -101,7 +109,8 @@ impl<'a> Places<'a> {
         match self.file(&reference.artifact) {
             Some(file) => {
                 let anchor = Place::of(reference).map_or_else(|| file_anchor(file), |place| place.anchor(file));
-                view! { <a class="ev" href=format!("#{anchor}") title=title><bdi>{text}</bdi></a> }.into_any()
+                view! { <a class="ev" href=format!("{}#{anchor}", self.page) title=title><bdi>{text}</bdi></a> }
+                    .into_any()
             }
             None => view! { <span class="ev" title=title><bdi>{text}</bdi></span> }.into_any(),
         }
@@ -137,7 +146,7 @@ impl<'a> Places<'a> {
             .into_iter()
             .map(|(text, file)| match file {
                 Some(file) => {
-                    view! { " " <a class="ev" href=format!("#{}", file_anchor(file))><bdi>{text}</bdi></a> }.into_any()
+                    view! { " " <a class="ev" href=format!("{}#{}", self.page, file_anchor(file))><bdi>{text}</bdi></a> }.into_any()
                 }
                 None => view! { " " <span class="ev"><bdi>{text}</bdi></span> }.into_any(),
             })

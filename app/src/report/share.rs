@@ -91,7 +91,8 @@ fn now() -> UnixMicros {
 }
 
 /// The report as files.
-pub fn exports(run: &str) -> AnyView {
+pub fn exports(report: &Report) -> AnyView {
+    let (run, version) = (&report.run.id, report.version);
     let kinds = [
         ("html", "HTML", "one self-contained file"),
         ("md", "Markdown", "for an issue or a chat"),
@@ -102,7 +103,7 @@ pub fn exports(run: &str) -> AnyView {
         .map(|&(ending, name, what)| {
             view! {
                 <li>
-                    <a href=format!("/api/v1/runs/{run}/report.{ending}") download=format!("rankscope-{run}.{ending}")>{name}</a>
+                    <a href=format!("/api/v1/runs/{run}/report.{ending}?version={version}") download=format!("rankscope-{run}.{ending}")>{name}</a>
                     <span class="dim">{what}</span>
                 </li>
             }

@@ -7,11 +7,12 @@ pub mod reports;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::http::{Request, StatusCode};
+use axum::http::{HeaderValue, Request, StatusCode, header};
 use leptos::prelude::*;
 use leptos_axum::{LeptosRoutes, ResponseOptions, generate_route_list};
-use rankscope_app::{App, Backend, BackendError, BackendFuture, RequestFacts, SiteFacts, shell};
-use rankscope_model::{Report, RunSummary, ShareInfo};
+use rankscope_app::{App, Backend, BackendError, BackendFuture, ComparedReports, RequestFacts, SiteFacts, shell};
+use rankscope_diagnosis::{Policy, Side, compare};
+use rankscope_model::{ItemNote, Report, RunSummary, ShareInfo};
 use std::sync::Arc;
 use tower::ServiceExt;
 
@@ -20,6 +21,10 @@ use tower::ServiceExt;
 pub struct Memory {
     pub reports: Vec<Report>,
     pub shares: Vec<ShareInfo>,
+    /// Run and entry.
+    pub notes: Vec<(String, ItemNote)>,
+    /// Run and the run after its fix.
+    pub after: Vec<(String, String)>,
     /// Tokens and the run that each shows; `None` for an ended share.
     pub tokens: Vec<(String, Option<String>)>,
     /// The store does not answer.
@@ -54,12 +59,38 @@ impl Backend for Memory {
         Box::pin(async move { if self.down { Err(BackendError::Unavailable) } else { Ok(found) } })
     }
 
-    fn report(&self, run_id: String, _version: Option<u32>) -> BackendFuture<'_, Report> {
-        Box::pin(async move { self.find(&run_id) })
+    fn report(&self, run_id: String, version: Option<u32>) -> BackendFuture<'_, Report> {
+        Box::pin(async move {
+            let newest = self.find(&run_id)?;
+            match version {
+                Some(version) if version == 0 || version > newest.version => Err(BackendError::NotFound),
+                Some(version) => Ok(Report { version, ..newest }),
+                None => Ok(newest),
+            }
+        })
     }
 
     fn shares(&self, _run_id: String) -> BackendFuture<'_, Vec<ShareInfo>> {
         Box::pin(async move { Ok(self.shares.clone()) })
+    }
+
+    fn notes(&self, run_id: String) -> BackendFuture<'_, Vec<ItemNote>> {
+        let of_run = self.notes.iter().filter(move |(run, _)| *run == run_id);
+        let notes = of_run.map(|(_, note)| note.clone()).collect();
+        Box::pin(async move { Ok(notes) })
+    }
+
+    fn after_run(&self, run_id: String) -> BackendFuture<'_, Option<String>> {
+        let after = self.after.iter().rev().find(|(run, _)| *run == run_id).map(|(_, after)| after.clone());
+        Box::pin(async move { Ok(after) })
+    }
+
+    fn compared(&self, base: String, head: String) -> BackendFuture<'_, ComparedReports> {
+        Box::pin(async move {
+            let (base, head) = (self.find(&base)?, self.find(&head)?);
+            let comparison = compare(Side::from(&base), Side::from(&head), &Policy::default());
+            Ok(ComparedReports { base, head, comparison })
+        })
     }
 
     fn shared_report(&self, token: String) -> BackendFuture<'_, Report> {
@@ -79,15 +110,22 @@ pub struct Site {
     pub memory: Memory,
     pub has_bundle: bool,
     pub new_share: Option<(String, String)>,
+    pub visitor_name: Option<String>,
 }
 
 impl Site {
     pub fn new(memory: Memory) -> Self {
-        Self { memory, has_bundle: false, new_share: None }
+        Self { memory, has_bundle: false, new_share: None, visitor_name: None }
     }
 
     /// Status and HTML of an address.
     pub async fn get(&self, address: &str) -> (StatusCode, String) {
+        let (status, _, html) = self.visit(address).await;
+        (status, html)
+    }
+
+    /// Status, where the answer leads to, and HTML of an address.
+    pub async fn visit(&self, address: &str) -> (StatusCode, Option<String>, String) {
         let options = LeptosOptions::builder().output_name("rankscope").build();
         let context = {
             let site = self.clone();
@@ -99,9 +137,18 @@ impl Site {
                     has_bundle: site.has_bundle,
                 });
                 let response = use_context::<ResponseOptions>();
+                let answer = response.clone();
+                let redirect = move |address: &str| {
+                    if let (Some(answer), Ok(address)) = (&answer, HeaderValue::from_str(address)) {
+                        answer.set_status(StatusCode::SEE_OTHER);
+                        answer.insert_header(header::LOCATION, address);
+                    }
+                };
                 provide_context(RequestFacts {
                     base_url: "http://gpu.example:3000".into(),
                     new_share: site.new_share.clone(),
+                    visitor_name: site.visitor_name.clone(),
+                    redirect: Arc::new(redirect),
                     set_status: Arc::new(move |status| {
                         if let (Some(response), Ok(status)) = (&response, StatusCode::from_u16(status)) {
                             response.set_status(status);
@@ -122,7 +169,8 @@ impl Site {
         let request = Request::builder().uri(address).body(Body::empty()).unwrap();
         let response = router.oneshot(request).await.unwrap();
         let status = response.status();
+        let location = response.headers().get(header::LOCATION).map(|to| to.to_str().unwrap().to_owned());
         let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
-        (status, String::from_utf8(body.to_vec()).unwrap())
+        (status, location, String::from_utf8(body.to_vec()).unwrap())
     }
 }

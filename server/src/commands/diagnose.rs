@@ -5,11 +5,13 @@ use crate::{
     cli::{DiagnoseArgs, FailOn, Format},
     engine,
     limits::size,
-    render::{Terminal, markdown, terminal},
+    render::{Terminal, comparison_markdown, comparison_terminal, markdown, terminal},
     store::{new_id, now},
 };
 use anyhow::{Context, bail};
-use rankscope_model::{Evidence, RunInfo, Verdict};
+use rankscope_app::ComparedReports;
+use rankscope_diagnosis::{Policy, Side, compare};
+use rankscope_model::{Comparison, Diagnosis, Evidence, Report, RunInfo, Verdict};
 use rankscope_telemetry::{NvmlState, ProcFs};
 use std::{
     collections::HashMap,
@@ -32,21 +34,18 @@ pub fn run(args: &DiagnoseArgs) -> anyhow::Result<ExitCode> {
     for Input { name, source } in inputs {
         evidence.merge(read(&name, source));
     }
+    let mut evidence = read_all(find_inputs(&args.inputs)?);
     if args.nvml {
         evidence.merge(this_machine()?);
     }
-    if !engine::is_usable(&evidence) {
-        bail!("nothing to diagnose\n{}", reasons(&evidence));
-    }
-
-    let title = engine::title_from_names(evidence.artifacts.iter().map(|artifact| artifact.name.as_str()));
-    let created_at = now();
-    let report = engine::report(RunInfo { id: new_id(), title, created_at }, 1, created_at, &evidence);
-    let text = match args.format {
-        Format::Text => terminal(&report, this_terminal()),
-        Format::Json => format!("{}\n", serde_json::to_string_pretty(&report.diagnosis)?),
-        Format::Html => rankscope_app::standalone_report_html(&report),
-        Format::Markdown => markdown(&report),
+    let report = report_of(&evidence, "nothing to diagnose")?;
+    let text = if args.baseline.is_empty() {
+        alone(&report, args.format)?
+    } else {
+        let base = read_all(find_inputs(&args.baseline)?);
+        let base = report_of(&base, "nothing to diagnose in the baseline")?;
+        let comparison = compare(Side::from(&base), Side::from(&report), &Policy::default());
+        beside(&ComparedReports { base, head: report.clone(), comparison }, args.format)?
     };
     match io::stdout().lock().write_all(text.as_bytes()) {
         // `| head` has read enough.
@@ -58,6 +57,52 @@ pub fn run(args: &DiagnoseArgs) -> anyhow::Result<ExitCode> {
         None => false,
     };
     Ok(if fails { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+fn read_all(inputs: Vec<Input>) -> Evidence {
+    let mut evidence = Evidence::default();
+    for Input { name, mut file, bytes } in inputs {
+        evidence.merge(engine::read(&name, bytes, &mut file).evidence);
+    }
+    evidence
+}
+
+fn report_of(evidence: &Evidence, refusal: &str) -> anyhow::Result<Report> {
+    if !engine::is_usable(evidence) {
+        bail!("{refusal}\n{}", reasons(evidence));
+    }
+    let title = engine::title_from_names(evidence.artifacts.iter().map(|artifact| artifact.name.as_str()));
+    let created_at = now();
+    Ok(engine::report(RunInfo { id: new_id(), title, created_at }, 1, created_at, evidence))
+}
+
+fn alone(report: &Report, format: Format) -> anyhow::Result<String> {
+    Ok(match format {
+        Format::Text => terminal(report, this_terminal()),
+        Format::Json => format!("{}\n", serde_json::to_string_pretty(&report.diagnosis)?),
+        Format::Html => rankscope_app::standalone_report_html(report),
+        Format::Markdown => markdown(report),
+    })
+}
+
+/// The same with the answer to the fix in front; in JSON beside the diagnosis, which keeps its shape.
+fn beside(compared: &ComparedReports, format: Format) -> anyhow::Result<String> {
+    #[derive(serde::Serialize)]
+    struct Beside<'a> {
+        #[serde(flatten)]
+        diagnosis: &'a Diagnosis,
+        comparison: &'a Comparison,
+    }
+    let ComparedReports { head, comparison, .. } = compared;
+    Ok(match format {
+        Format::Text => format!("{}\n{}", comparison_terminal(comparison, this_terminal()), alone(head, format)?),
+        Format::Json => {
+            let both = Beside { diagnosis: &head.diagnosis, comparison };
+            format!("{}\n", serde_json::to_string_pretty(&both)?)
+        }
+        Format::Html => rankscope_app::standalone_comparison_html(compared),
+        Format::Markdown => format!("{}\n{}", comparison_markdown(comparison), alone(head, format)?),
+    })
 }
 
 /// One reading of this machine's devices, with ranks from the processes' environment.

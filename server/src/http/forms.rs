@@ -1,8 +1,13 @@
 //! Forms that work without JavaScript: each ends in a redirect to the page that shows the result, or in a page that
 //! says what went wrong.
 
-use super::{AppState, api::ApiPath, upload_body::UploadBody};
+use super::{
+    AppState,
+    api::{ApiPath, ApiQuery, item_url, stage_url},
+    upload_body::UploadBody,
+};
 use crate::{
+    checklist::NewNote,
     errors::{Problem, Result},
     http::api::{expiry, run_url},
     intake,
@@ -14,6 +19,7 @@ use axum::{
     http::{HeaderValue, header, header::InvalidHeaderValue},
     response::{IntoResponse, Redirect, Response},
 };
+use rankscope_model::{Item, Stage};
 use serde::Deserialize;
 use std::future::Future;
 
@@ -21,6 +27,8 @@ use std::future::Future;
 pub const NEW_SHARE_COOKIE: &str = "rankscope_new_share";
 /// Seconds for which that cookie is kept.
 const NEW_SHARE_SECONDS: u32 = 300;
+/// Holds the name under which a visitor writes notes.
+const NAME_COOKIE: &str = "rankscope_name";
 
 /// The share form.
 #[derive(Debug, Deserialize)]
@@ -40,18 +48,33 @@ pub async fn create_run(State(state): State<AppState>, body: Result<UploadBody, 
     .await
 }
 
-/// More evidence, from the report's page.
+/// Where the page that sent files wants its visitor to be afterwards.
+#[derive(Debug, Deserialize)]
+pub struct ReturnQuery {
+    /// Slug of a checklist item: back to its place in the wizard. A closed set, so that no form leads elsewhere.
+    item: Option<String>,
+}
+
+impl ReturnQuery {
+    fn address(&self, run: &str) -> String {
+        self.item.as_deref().and_then(Item::from_slug).map_or_else(|| run_url(run), |item| item_url(run, item))
+    }
+}
+
+/// More evidence, from the report's page or from an item of the wizard.
 pub async fn add_files(
     State(state): State<AppState>,
     path: Result<ApiPath<String>, Problem>,
+    query: Result<ApiQuery<ReturnQuery>, Problem>,
     body: Result<UploadBody, Problem>,
 ) -> Response {
     or_page(async {
         let ApiPath(id) = path?;
+        let ApiQuery(back) = query?;
         state.service.store.run(&id).await?;
         let upload = intake::receive(body?.0, &state.service.store, &state.service.limits).await?;
         state.service.add_files(&id, upload).await?;
-        Ok(Redirect::to(&run_url(&id)).into_response())
+        Ok(Redirect::to(&back.address(&id)).into_response())
     })
     .await
 }
@@ -90,6 +113,96 @@ pub async fn revoke_share(State(state): State<AppState>, path: Result<ApiPath<(S
     .await
 }
 
+/// The form beside a checklist item.
+#[derive(Debug, Deserialize)]
+pub struct NoteForm {
+    #[serde(default)]
+    status: String,
+    #[serde(default)]
+    note: String,
+    #[serde(default)]
+    author: String,
+}
+
+/// A person's view of an item. The name is remembered, so that it is written once.
+pub async fn add_note(
+    State(state): State<AppState>,
+    path: Result<ApiPath<(String, String)>, Problem>,
+    form: Result<Form<NoteForm>, FormRejection>,
+) -> Response {
+    or_page(async {
+        let ApiPath((id, item)) = path?;
+        let item = Item::from_slug(&item).ok_or_else(Problem::not_found)?;
+        let Form(NoteForm { status, note, author }) =
+            form.map_err(|error| Problem::invalid("The form is not complete.").because(error))?;
+        let new = NewNote { status: Some(status), note: Some(note), author: Some(author.clone()) };
+        state.service.add_note(&id, item, new).await?;
+        let cookie = name_cookie(author.trim(), state.front.is_https()).map_err(Problem::internal)?;
+        Ok(([(header::SET_COOKIE, cookie)], Redirect::to(&item_url(&id, item))).into_response())
+    })
+    .await
+}
+
+/// The form that names the run after the fix.
+#[derive(Debug, Deserialize)]
+pub struct AfterForm {
+    #[serde(default)]
+    run: String,
+    /// An address that was pasted; counts before the choice.
+    #[serde(default)]
+    address: String,
+}
+
+/// The run after the fix, chosen among those that exist.
+pub async fn attach_after(
+    State(state): State<AppState>,
+    path: Result<ApiPath<String>, Problem>,
+    form: Result<Form<AfterForm>, FormRejection>,
+) -> Response {
+    or_page(async {
+        let ApiPath(id) = path?;
+        let Form(form) = form.map_err(|error| Problem::invalid("The form is not complete.").because(error))?;
+        let chosen = if form.address.trim().is_empty() { &form.run } else { &form.address };
+        state.service.attach_after(&id, chosen).await?;
+        Ok(Redirect::to(&stage_url(&id, Stage::Verify)).into_response())
+    })
+    .await
+}
+
+/// The run after the fix, from files.
+pub async fn create_after(
+    State(state): State<AppState>,
+    path: Result<ApiPath<String>, Problem>,
+    body: Result<UploadBody, Problem>,
+) -> Response {
+    or_page(async {
+        let ApiPath(id) = path?;
+        state.service.store.run(&id).await?;
+        let upload = intake::receive(body?.0, &state.service.store, &state.service.limits).await?;
+        state.service.create_after(&id, upload).await?;
+        Ok(Redirect::to(&stage_url(&id, Stage::Verify)).into_response())
+    })
+    .await
+}
+
+/// Remembers the name under which a visitor writes, for a year. In hexadecimal, because cookies take plain signs only.
+fn name_cookie(name: &str, is_https: bool) -> Result<HeaderValue, InvalidHeaderValue> {
+    let secure = if is_https { "; Secure" } else { "" };
+    let value = crate::hex(name.as_bytes());
+    HeaderValue::from_str(&format!(
+        "{NAME_COOKIE}={value}; HttpOnly; SameSite=Strict; Path=/runs; Max-Age=31536000{secure}"
+    ))
+}
+
+/// The name under which this visitor wrote last, from the cookies of the request.
+pub fn visitor_name(cookies: &str) -> Option<String> {
+    let value = cookies.split(';').find_map(|cookie| cookie.trim().strip_prefix(NAME_COOKIE)?.strip_prefix('='))?;
+    let digits: Vec<u8> =
+        value.chars().map(|sign| sign.to_digit(16).and_then(|d| u8::try_from(d).ok())).collect::<Option<_>>()?;
+    let bytes = digits.chunks_exact(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect();
+    String::from_utf8(bytes).ok().filter(|name| !name.is_empty() && name.chars().count() <= 80)
+}
+
 async fn or_page(answer: impl Future<Output = Result<Response>>) -> Response {
     answer.await.unwrap_or_else(Problem::into_page)
 }
@@ -121,6 +234,19 @@ pub fn new_share(cookies: &str) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_survive_the_way_through_a_cookie() {
+        for name in ["Ada", "张伟; Path=/", "a b=c"] {
+            let cookie = name_cookie(name, true).unwrap().to_str().unwrap().to_owned();
+            assert!(cookie.ends_with("; Secure") && cookie.contains("HttpOnly"));
+            let pair = cookie.split(';').next().unwrap();
+            assert_eq!(visitor_name(&format!("x=y; {pair}")).as_deref(), Some(name));
+        }
+        for cookies in ["", "rankscope_name=", "rankscope_name=zz", "rankscope_name=ff"] {
+            assert_eq!(visitor_name(cookies), None, "{cookies}");
+        }
+    }
 
     #[test]
     fn the_new_link_is_read_from_its_cookie_only() {

@@ -26,6 +26,7 @@ pub async fn page(State(state): State<AppState>, request: Request) -> Response<B
     let base_url = state.front.base_url(request.headers(), request.uri());
     let cookies = request.headers().get(header::COOKIE).and_then(|cookies| cookies.to_str().ok());
     let new_share = cookies.and_then(forms::new_share);
+    let visitor_name = cookies.and_then(forms::visitor_name);
     // The link is shown once: the page that shows it ends the cookie that brought it.
     let ends_new_share = new_share
         .as_ref()
@@ -34,6 +35,15 @@ pub async fn page(State(state): State<AppState>, request: Request) -> Response<B
 
     let provide = move || {
         let answer = use_context::<ResponseOptions>().unwrap_or_default();
+        let redirect = {
+            let answer = answer.clone();
+            move |address: &str| {
+                if let Ok(address) = HeaderValue::from_str(address) {
+                    answer.set_status(StatusCode::SEE_OTHER);
+                    answer.insert_header(header::LOCATION, address);
+                }
+            }
+        };
         let set_status = {
             let answer = answer.clone();
             move |status| {
@@ -49,7 +59,9 @@ pub async fn page(State(state): State<AppState>, request: Request) -> Response<B
         provide_context(RequestFacts {
             base_url: base_url.clone(),
             new_share: new_share.clone(),
+            visitor_name: visitor_name.clone(),
             set_status: Arc::new(set_status),
+            redirect: Arc::new(redirect),
         });
     };
     // Whole documents, not streams: status and head are right, and nothing needs a script to fall into place.

@@ -83,7 +83,7 @@ fn causes(out: &mut String, report: &Report) {
     }
 }
 
-fn fenced<'a>(out: &mut String, language: &str, lines: impl Iterator<Item = &'a str>) {
+pub(super) fn fenced<'a>(out: &mut String, language: &str, lines: impl Iterator<Item = &'a str>) {
     let lines: Vec<&str> = lines.collect();
     if lines.is_empty() {
         return;
@@ -95,7 +95,7 @@ fn fenced<'a>(out: &mut String, language: &str, lines: impl Iterator<Item = &'a 
 }
 
 /// One line in which nothing is markup.
-fn text(raw: &str) -> String {
+pub(super) fn text(raw: &str) -> String {
     let mut safe = String::with_capacity(raw.len());
     for sign in plain(raw).chars() {
         match sign {

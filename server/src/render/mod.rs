@@ -1,9 +1,11 @@
 //! A report as text: for terminals and as Markdown. Knows the model only; the page is the app's.
 
+mod comparison;
 mod markdown;
 mod terminal;
 mod words;
 
+pub use comparison::{comparison_markdown, comparison_terminal};
 pub use markdown::markdown;
 pub use terminal::{Terminal, terminal};
 
@@ -102,6 +104,7 @@ mod tests {
                     capacity,
                 }),
                 composition: vec![],
+                facts: RunFacts::default(),
             },
             next: Some((
                 Item::DeviceVisibility,

@@ -27,8 +27,7 @@ const MAX_WIDTH: usize = 110;
 
 /// The report as lines for a terminal.
 pub fn terminal(report: &Report, terminal: Terminal) -> String {
-    let mut page =
-        Page { out: String::new(), color: terminal.color, width: terminal.width.clamp(MIN_WIDTH, MAX_WIDTH) };
+    let mut page = Page::new(terminal);
     verdict(&mut page, report);
     figures(&mut page, report);
     causes(&mut page, report);
@@ -175,7 +174,7 @@ fn subject_word(report: &Report) -> &'static str {
 }
 
 /// Tokens and samples are counts, everything else is bytes.
-fn value(quantity: Quantity, bytes: Bytes) -> String {
+pub(super) fn value(quantity: Quantity, bytes: Bytes) -> String {
     match quantity {
         Quantity::BatchTokens | Quantity::BatchSamples => bytes.0.to_string(),
         _ => bytes.to_string(),
@@ -188,7 +187,7 @@ fn capital(text: &str) -> String {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Style {
+pub(super) enum Style {
     Plain,
     Bold,
     Dim,
@@ -198,14 +197,19 @@ enum Style {
     Code,
 }
 
-struct Page {
-    out: String,
+pub(super) struct Page {
+    pub(super) out: String,
     color: bool,
     width: usize,
 }
 
 impl Page {
-    fn paint(&self, style: Style, text: &str) -> String {
+    /// An empty page for a terminal.
+    pub(super) fn new(terminal: Terminal) -> Self {
+        Self { out: String::new(), color: terminal.color, width: terminal.width.clamp(MIN_WIDTH, MAX_WIDTH) }
+    }
+
+    pub(super) fn paint(&self, style: Style, text: &str) -> String {
         let code = match style {
             Style::Bold => "1",
             Style::Dim => "2",
@@ -218,13 +222,13 @@ impl Page {
         if self.color { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
 
-    fn line(&mut self, text: &str) {
+    pub(super) fn line(&mut self, text: &str) {
         self.out.push_str(text.trim_end());
         self.out.push('\n');
     }
 
     /// Lines of code, each kept whole and with its own indentation.
-    fn code<'l>(&mut self, start: &str, lines: impl Iterator<Item = &'l str>) {
+    pub(super) fn code<'l>(&mut self, start: &str, lines: impl Iterator<Item = &'l str>) {
         for line in lines {
             let code = line.trim_start();
             let indent = " ".repeat(line.len() - code.len());
@@ -233,14 +237,14 @@ impl Page {
         }
     }
 
-    fn heading(&mut self, text: &str) {
+    pub(super) fn heading(&mut self, text: &str) {
         let text = self.paint(Style::Bold, text);
         self.out.push('\n');
         self.line(&text);
     }
 
     /// Text after `start`, continued below the first word.
-    fn wrapped(&mut self, start: &str, text: &str) {
+    pub(super) fn wrapped(&mut self, start: &str, text: &str) {
         let indent = start.chars().count();
         let mut line = start.to_owned();
         let mut used = indent;

@@ -3,6 +3,7 @@
 //! Order of writes: objects first (each flushed to disk), then the row in one transaction, then the answer. A crash in
 //! between leaves objects that no row knows, which the next start removes; nothing acknowledged is lost. Knows no HTTP.
 
+mod checklist;
 mod objects;
 mod runs;
 mod shares;

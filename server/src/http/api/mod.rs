@@ -1,10 +1,13 @@
 //! `/api/v1`: JSON for programs and for the page's islands. Routes and their description are one registration.
 
 mod bodies;
+mod checklist;
+mod compare;
 mod runs;
 mod shares;
 
 pub use bodies::{ApiJson, ApiPath, ApiQuery};
+pub use checklist::{item_url, stage_url};
 pub use runs::{SeriesAnswer, SeriesQuery, VersionQuery, run_url, series_of};
 pub use shares::expiry;
 
@@ -39,9 +42,13 @@ static DESCRIPTION: OnceLock<Description> = OnceLock::new();
 pub fn routers() -> (Router<AppState>, Router<AppState>) {
     let uploads = OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(runs::create_run, runs::list_runs))
-        .routes(routes!(runs::add_files));
+        .routes(routes!(runs::add_files))
+        .routes(routes!(checklist::create_after));
     let quick = OpenApiRouter::new()
         .routes(routes!(runs::get_run, runs::rename_run, runs::delete_run))
+        .routes(routes!(checklist::get_item, checklist::add_note))
+        .routes(routes!(checklist::attach_after))
+        .routes(routes!(compare::compare))
         .routes(routes!(runs::series))
         .routes(routes!(runs::artifact))
         .routes(routes!(charts::chart))

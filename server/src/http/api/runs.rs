@@ -215,6 +215,14 @@ impl From<QuantitySeries> for SeriesAnswer {
     }
 }
 
+impl TakenAnswer {
+    /// The same, leading to another page than the run's own.
+    pub fn shown_at(mut self, url: String) -> Self {
+        self.url = url;
+        self
+    }
+}
+
 pub fn run_url(id: &str) -> String {
     format!("/runs/{id}")
 }

@@ -1,0 +1,57 @@
+//! The way through the checklist: five steps with the state of each, and how far it has come.
+
+use super::standing::{Checklist, gravest};
+use crate::icons;
+use crate::words;
+use leptos::prelude::*;
+use rankscope_model::{ItemStatus, Stage};
+
+/// The steps, the current one marked.
+pub fn steps(run: &str, checklist: &Checklist<'_>, current: Stage) -> AnyView {
+    let steps = Stage::ALL
+        .iter()
+        .zip(1..)
+        .map(|(&stage, n)| {
+            let items = checklist.of_stage(stage);
+            let settled = items.iter().filter(|item| item.is_settled()).count();
+            let status = gravest(items.iter().copied());
+            let word = match (stage, status) {
+                (Stage::Verify, ItemStatus::Unknown) => "not yet".to_owned(),
+                (Stage::Verify, status) => status.word().to_owned(),
+                (_, ItemStatus::NotApplicable) => ItemStatus::NotApplicable.word().to_owned(),
+                _ => format!("{settled} of {} settled", items.len()),
+            };
+            let here = (stage == current).then_some("step");
+            view! {
+                <li class:here=stage == current>
+                    <a href=format!("/runs/{run}/checklist/{}", stage.slug()) aria-current=here>
+                        <span class="step-name">{icons::status(status)}<span class="step-n">{n}</span>{stage.title()}</span>
+                        <span class="step-state">
+                            <span class="visually-hidden">{format!("{}, ", status.word())}</span>
+                            {word}
+                        </span>
+                    </a>
+                </li>
+            }
+        })
+        .collect_view();
+    view! { <nav aria-label="Stages"><ol class="steps">{steps}</ol></nav> }.into_any()
+}
+
+/// `6 of 9 settled, 1 does not apply`, with a bar.
+pub fn progress(checklist: &Checklist<'_>) -> AnyView {
+    let (settled, applicable, out) = checklist.progress();
+    let rest = match out {
+        0 => String::new(),
+        1 => ", 1 does not apply".to_owned(),
+        n => format!(", {n} do not apply"),
+    };
+    let text = format!("{settled} of {} settled{rest}", words::count(applicable, "item"));
+    view! {
+        <div class="progress-line">
+            <progress max=applicable.max(1).to_string() value=settled.to_string() aria-label="Items settled"></progress>
+            <span>{text}</span>
+        </div>
+    }
+    .into_any()
+}
