@@ -1,0 +1,45 @@
+// Nothing serious is found by axe on the pages that people use, light and dark.
+
+import AxeBuilder from "@axe-core/playwright";
+import type { Page } from "@playwright/test";
+import { boundTable } from "./compare";
+import { threeFiles } from "./evidence";
+import { upload } from "./report";
+import { expect, test } from "./server";
+
+/** Serious and critical findings, each with where it is. */
+async function serious(page: Page): Promise<string[]> {
+  // What is folded is read too.
+  await page.evaluate(() => document.querySelectorAll("details").forEach((details) => (details.open = true)));
+  const { violations } = await new AxeBuilder({ page }).withTags(["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]).analyze();
+  return violations
+    .filter(({ impact }) => impact === "serious" || impact === "critical")
+    .flatMap(({ id, help, nodes }) => nodes.map((node) => `${id}: ${help}: ${node.target.join(" ")} ${node.failureSummary ?? ""}`));
+}
+
+for (const colorScheme of ["light", "dark"] as const) {
+  test(`axe finds nothing serious: ${colorScheme}`, async ({ page, request }) => {
+    test.slow();
+    await page.emulateMedia({ colorScheme });
+    await page.goto("/");
+    expect(await serious(page), "home").toEqual([]);
+    await upload(page, threeFiles);
+    const report = page.url();
+    expect(await serious(page), "report").toEqual([]);
+    const after = await request.post("/api/v1/runs", { multipart: { files: boundTable() } });
+    const head = (await after.json()).id as string;
+    const api = report.replace("/runs/", "/api/v1/runs/");
+    await request.post(`${api}/checklist/device_visibility`, { data: { status: "mended", note: "done", author: "Ada" } });
+    for (const stage of ["environment", "data", "model", "profiling", "verify"]) {
+      await page.goto(`${report}/checklist/${stage}`);
+      expect(await serious(page), stage).toEqual([]);
+    }
+    expect((await request.post(`${api}/after`, { data: { run: head } })).status()).toBe(204);
+    await page.goto(`${report}/checklist/verify`);
+    expect(await serious(page), "verify, proven").toEqual([]);
+    await page.goto(`/compare?base=${report.split("/").pop()}&head=${head}`);
+    expect(await serious(page), "compare").toEqual([]);
+    await page.goto("/compare");
+    expect(await serious(page), "choice").toEqual([]);
+  });
+}
