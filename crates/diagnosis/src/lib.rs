@@ -8,9 +8,9 @@
 mod case;
 mod collect;
 mod combine;
-mod failing;
 mod compare;
 mod facts;
+mod failing;
 mod figures;
 mod fixes;
 mod imbalance;

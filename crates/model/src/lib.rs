@@ -13,9 +13,9 @@ mod evidence;
 mod facts;
 mod figures;
 mod launch;
+mod note;
 mod phase;
 mod probe;
-mod note;
 mod report;
 mod script;
 mod subject;
@@ -42,13 +42,13 @@ pub use figures::{
     Composition, Figures, Part, PartKind, PeakBar, Peaks, PhaseSpan, Timeline, TimelineLine, TimelineMark,
 };
 pub use launch::{LaunchEvidence, LaunchFact, LaunchSetting, LaunchSource, Starter};
+pub use note::{ItemNote, OwnStatus};
 pub use phase::PhaseMark;
 pub use probe::{
     PROBE_FORMAT, ProbeBatch, ProbeDevice, ProbeEnd, ProbeEvidence, ProbeFacts, ProbeGroup, ProbeLine, ProbeLoader,
     ProbeMemory, ProbeModule, ProbeOom, ProbeOptimizer, ProbeParameters, ProbePhase, ProbeRecord, ProbeSampler,
     ProbeSnapshot, ProbeStart, ProbeStep, ProbeTensor, ProbeTensors, ProbeWrapper,
 };
-pub use note::{ItemNote, OwnStatus};
 pub use report::{Report, RunInfo, RunSummary, ShareInfo};
 pub use script::{
     DeviceClass, DeviceExpr, Fact, FactKind, Flow, FlowProcess, Framework, Guard, GuardKind, Kept, Launcher,

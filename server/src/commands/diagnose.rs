@@ -29,11 +29,6 @@ const DEFAULT_WIDTH: usize = 100;
 
 /// Diagnoses, writes the result to standard output, and gives the exit status.
 pub fn run(args: &DiagnoseArgs) -> anyhow::Result<ExitCode> {
-    let inputs = find_inputs(&args.inputs)?;
-    let mut evidence = Evidence::default();
-    for Input { name, source } in inputs {
-        evidence.merge(read(&name, source));
-    }
     let mut evidence = read_all(find_inputs(&args.inputs)?);
     if args.nvml {
         evidence.merge(this_machine()?);
@@ -61,8 +56,8 @@ pub fn run(args: &DiagnoseArgs) -> anyhow::Result<ExitCode> {
 
 fn read_all(inputs: Vec<Input>) -> Evidence {
     let mut evidence = Evidence::default();
-    for Input { name, mut file, bytes } in inputs {
-        evidence.merge(engine::read(&name, bytes, &mut file).evidence);
+    for Input { name, source } in inputs {
+        evidence.merge(read(&name, source));
     }
     evidence
 }
