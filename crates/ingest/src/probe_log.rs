@@ -117,11 +117,11 @@ impl<'c> Reader<'c> {
         at.time = serde_json::from_str::<ProbeLine>(text).ok().and_then(|head| head.t).map(UnixMicros);
         match record {
             ProbeRecord::Start(start) => self.start(*start, at),
-            ProbeRecord::Step(step) => self.step(step, at),
-            ProbeRecord::Phase(phase) => self.phase(&phase, at),
+            ProbeRecord::Step(step) => self.step(&step, at),
+            ProbeRecord::Phase(phase) => self.phase(&phase, &at),
             ProbeRecord::Facts(facts) => self.facts(*facts, at),
             ProbeRecord::Oom(oom) => self.oom(&oom, at),
-            ProbeRecord::End(end) => self.end(end),
+            ProbeRecord::End(end) => self.end(&end),
             ProbeRecord::Snapshot(_) | ProbeRecord::Batch(_) => {}
             ProbeRecord::Unknown => self.unknown += 1,
         }
@@ -162,7 +162,7 @@ impl<'c> Reader<'c> {
         self.probes.last().map(|probe| (index, probe.rank))
     }
 
-    fn step(&mut self, step: ProbeStep, at: Provenance) {
+    fn step(&mut self, step: &ProbeStep, at: Provenance) {
         let Some((process, rank)) = self.process(&at) else { return };
         let is_first = self.probes.last().is_some_and(|probe| probe.train_steps == 0 && probe.phases.is_empty());
         let phase = phase_of(&step.phase);
@@ -200,8 +200,8 @@ impl<'c> Reader<'c> {
         }
     }
 
-    fn phase(&mut self, phase: &ProbePhase, at: Provenance) {
-        let Some((process, rank)) = self.process(&at) else { return };
+    fn phase(&mut self, phase: &ProbePhase, at: &Provenance) {
+        let Some((process, rank)) = self.process(at) else { return };
         let kind = phase_of(&phase.phase);
         let ends = phase.event == "end";
         let mem = phase.mem.as_ref().map(|mem| (phase.n, mem));
@@ -217,7 +217,7 @@ impl<'c> Reader<'c> {
             set_memory(&mut record, mem);
             self.steps.push(record, (process, n));
         }
-        self.note_phase(kind, &at);
+        self.note_phase(kind, at);
     }
 
     fn note_phase(&mut self, phase: Phase, at: &Provenance) {
@@ -302,7 +302,7 @@ impl<'c> Reader<'c> {
         found.ooms.into_iter().next()
     }
 
-    fn end(&mut self, end: ProbeEnd) {
+    fn end(&mut self, end: &ProbeEnd) {
         self.close_open(end.mem.as_ref().map(|mem| (end.n, mem)));
         if let Some(probe) = self.probes.last_mut() {
             probe.train_steps = probe.train_steps.max(end.train_steps);

@@ -171,24 +171,21 @@ fn twins(told: &mut Told) {
         })
         .max_by_key(|(_, _, bytes)| *bytes);
     let label = CauseLabel::Rank0AuxBuffers;
-    match lone {
-        Some((rank, class, bytes)) => {
-            let refs = refs_of(told, &[rank]);
-            let text = format!("Only rank {rank} has {} ({} on its card).", short(class), Bytes(bytes));
-            let weighs = told.case.policy.differs(bytes, 0);
-            told.ledger.signal(&[label], if weighs { weight::GOOD } else { weight::FAINT }, &text, &refs);
-            told.ledger.ranks(&[label], &[rank]);
-            told.ledger.status(Item::UnsyncedBuffers, if weighs { ItemStatus::Fail } else { ItemStatus::Suspect });
-            let severity = if weighs { Severity::Critical } else { Severity::Info };
-            told.claim(Item::UnsyncedBuffers, Some(label), severity, text, vec![rank], refs);
-        }
-        None => {
-            let text = different_groups(&whole).unwrap_or_else(|| {
-                "Modules, parameters or buffers differ between ranks in names, shapes or types.".to_owned()
-            });
-            told.ledger.status(Item::UnsyncedBuffers, ItemStatus::Suspect);
-            told.claim(Item::UnsyncedBuffers, None, Severity::Warning, text, ranks, refs);
-        }
+    if let Some((rank, class, bytes)) = lone {
+        let refs = refs_of(told, &[rank]);
+        let text = format!("Only rank {rank} has {} ({} on its card).", short(class), Bytes(bytes));
+        let weighs = told.case.policy.differs(bytes, 0);
+        told.ledger.signal(&[label], if weighs { weight::GOOD } else { weight::FAINT }, &text, &refs);
+        told.ledger.ranks(&[label], &[rank]);
+        told.ledger.status(Item::UnsyncedBuffers, if weighs { ItemStatus::Fail } else { ItemStatus::Suspect });
+        let severity = if weighs { Severity::Critical } else { Severity::Info };
+        told.claim(Item::UnsyncedBuffers, Some(label), severity, text, vec![rank], refs);
+    } else {
+        let text = different_groups(&whole).unwrap_or_else(|| {
+            "Modules, parameters or buffers differ between ranks in names, shapes or types.".to_owned()
+        });
+        told.ledger.status(Item::UnsyncedBuffers, ItemStatus::Suspect);
+        told.claim(Item::UnsyncedBuffers, None, Severity::Warning, text, ranks, refs);
     }
 }
 
