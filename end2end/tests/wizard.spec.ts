@@ -57,7 +57,7 @@ test("the run after the fix is dropped and proves it", async ({ page }) => {
   await page.locator("form.evidence input[type=file]").setInputFiles(boundTable());
   await page.getByRole("button", { name: "Compare", exact: true }).click();
 
-  const proof = page.getByRole("region", { name: "Before and after" });
+  const proof = page.getByRole("region", { name: "Before and after", exact: true });
   await expect(proof.getByRole("heading", { level: 2 }).first()).toContainText("Fixed: GPU 0 was");
   await expect(proof.getByRole("table").first()).toContainText("no longer stands out");
   await expect(proof.locator("svg.chart-peaks").filter({ visible: true })).toHaveCount(2);
@@ -141,7 +141,7 @@ test.describe("without JavaScript", () => {
     await page.goto(`${report}/checklist/verify`);
     await page.locator("form.evidence input[type=file]").setInputFiles(boundTable());
     await page.getByRole("button", { name: "Compare", exact: true }).click();
-    await expect(page.getByRole("region", { name: "Before and after" })).toContainText(/Fixed|Cannot tell|Partly/);
+    await expect(page.getByRole("region", { name: "Before and after", exact: true })).toContainText(/Fixed|Cannot tell|Partly/);
     await expect(page.locator("svg.chart-peaks").filter({ visible: true })).toHaveCount(2);
   });
 });
@@ -170,7 +170,7 @@ for (const { name, colorScheme, viewport } of shapes) {
     }
     await page.locator("form.evidence input[type=file]").setInputFiles(boundTable());
     await page.getByRole("button", { name: "Compare", exact: true }).click();
-    await expect(page.getByRole("region", { name: "Before and after" })).toBeVisible();
+    await expect(page.getByRole("region", { name: "Before and after", exact: true })).toBeVisible();
     await picture("wizard-proven");
     await page.getByRole("link", { name: "Open the comparison as a page of its own" }).click();
     await picture("compare");

@@ -94,8 +94,13 @@ fn facts(comparison: &Comparison) -> Option<AnyView> {
     let (quantity, base, head) = (comparison.quantity?, comparison.base.as_ref()?, comparison.head.as_ref()?);
     let figure = |n: u64| words::value(quantity, n);
     let step = |figures: &SpreadFigures| if figures.at_one_moment { "at one step" } else { "at the peak" };
+    // A world that changed is worth a figure; one that did not is not.
+    let compared = (base.compared != head.compared).then(|| {
+        let more = format!("over {} and {}", moments(base.moments), moments(head.moments));
+        fact("ranks or cards", &base.compared.to_string(), &head.compared.to_string(), more, false)
+    });
     let tokens = match (comparison.input.base_ratio, comparison.input.head_ratio) {
-        (None, None) => None,
+        (before, None) if before.is_none_or(|ratio| ratio <= 1.0) => None,
         (before, after) => {
             let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "not shown".to_owned(), |r| format!("{r:.2}\u{d7}"));
             Some(fact(
@@ -120,13 +125,7 @@ fn facts(comparison: &Comparison) -> Option<AnyView> {
                 {fact("highest", &figure(base.max.0), &figure(head.max.0), String::new(), false)}
                 {fact("median", &figure(base.median.0), &figure(head.median.0), String::new(), false)}
                 {tokens}
-                {fact(
-                    if base.compared == 1 { "compared" } else { "ranks or cards" },
-                    &base.compared.to_string(),
-                    &head.compared.to_string(),
-                    format!("over {} and {}", moments(base.moments), moments(head.moments)),
-                    false,
-                )}
+                {compared}
             </dl>
         }
         .into_any(),

@@ -73,7 +73,6 @@ fn page(loaded: &Loaded, stage: Option<Stage>) -> AnyView {
     let site = site();
     let wizard = Wizard {
         report,
-        notes,
         compared: compared.as_ref(),
         recent,
         visitor_name: facts.and_then(|facts| facts.visitor_name),

@@ -16,15 +16,13 @@ use crate::icons;
 use crate::report::{Places, code_block, copy_button};
 use crate::words;
 use leptos::prelude::*;
-use rankscope_model::{Item, ItemNote, ItemStatus, Report, RunSummary, Stage};
+use rankscope_model::{Item, ItemStatus, OwnStatus, Report, RunSummary, Stage};
 use standing::Standing;
 
 /// What the wizard shows.
 pub struct Wizard<'a> {
     /// The newest report of the run.
     pub report: &'a Report,
-    /// What people say, oldest first.
-    pub notes: &'a [ItemNote],
     /// The run beside the one after its fix, if one was named.
     pub compared: Option<&'a ComparedReports>,
     /// Runs that may be named as the one after the fix, newest first.
@@ -141,7 +139,7 @@ fn all_items(run: &str, checklist: &Checklist<'_>, current: Stage) -> AnyView {
                 .map(|standing| {
                     let item = standing.item();
                     let word = match standing.own_status() {
-                        Some(own) => own.title(),
+                        Some(own) => short(own),
                         None if item == Item::Verified && standing.entry.status == ItemStatus::Unknown => "not yet",
                         None => standing.entry.status.word(),
                     };
@@ -174,6 +172,15 @@ fn all_items(run: &str, checklist: &Checklist<'_>, current: Stage) -> AnyView {
         </section>
     }
     .into_any()
+}
+
+/// A person's state in a word or two, for the narrow list.
+fn short(own: OwnStatus) -> &'static str {
+    match own {
+        OwnStatus::Mended => "mended",
+        OwnStatus::Fails => "fails",
+        OwnStatus::Open | OwnStatus::Holds | OwnStatus::DoesNotApply => own.title(),
+    }
 }
 
 fn pass_on(wizard: &Wizard<'_>, stage: Stage) -> AnyView {

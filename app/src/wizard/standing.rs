@@ -130,6 +130,10 @@ pub fn gravest<'s, 'a: 's>(items: impl IntoIterator<Item = &'s Standing<'a>>) ->
     for item in items {
         let status = match (item.is_settled(), item.entry.status) {
             (true, _) if item.is_out() => ItemStatus::NotApplicable,
+            // Mended is a promise until the evidence speaks for it.
+            (true, status) if item.own_status() == Some(OwnStatus::Mended) && status != ItemStatus::Pass => {
+                ItemStatus::Suspect
+            }
             (true, _) => ItemStatus::Pass,
             (false, status) => match item.own_status() {
                 Some(OwnStatus::Fails) => ItemStatus::Fail,

@@ -17,6 +17,7 @@ pub fn steps(run: &str, checklist: &Checklist<'_>, current: Stage) -> AnyView {
             let status = gravest(items.iter().copied());
             let word = match (stage, status) {
                 (Stage::Verify, ItemStatus::Unknown) => "not yet".to_owned(),
+                (Stage::Verify, ItemStatus::Pass) => "proven".to_owned(),
                 (Stage::Verify, status) => status.word().to_owned(),
                 (_, ItemStatus::NotApplicable) => ItemStatus::NotApplicable.word().to_owned(),
                 _ => format!("{settled} of {} settled", items.len()),
