@@ -1,6 +1,6 @@
 //! What the diagnosis makes of probe logs: facts built by hand, one scenario a test, and the probe's own samples.
 
-#![allow(clippy::unwrap_used, reason = "a test fails loudly")]
+#![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test fails loudly; an absent cause is exactly zero")]
 
 use rankscope_diagnosis::{Policy, diagnose};
 use rankscope_ingest::{Limits, read_upload};
