@@ -41,12 +41,12 @@ impl Backend for StoreBackend {
 
     fn compared(&self, base: String, head: String) -> BackendFuture<'_, ComparedReports> {
         Box::pin(async move {
-            self.service.compared((&base, None), (&head, None)).await.map_err(|problem| match problem.kind() {
-                ProblemKind::NotFound => BackendError::NotFound,
-                _ => {
-                    tracing::error!(detail = problem.detail(), "two runs could not be compared");
-                    BackendError::Unavailable
+            self.service.compared((&base, None), (&head, None)).await.map_err(|problem| {
+                if problem.kind() == ProblemKind::NotFound {
+                    return BackendError::NotFound;
                 }
+                tracing::error!(detail = problem.detail(), "two runs could not be compared");
+                BackendError::Unavailable
             })
         })
     }

@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn notes_are_kept_within_limits_and_shown_harmlessly() {
         let limits = Limits { max_note_chars: 20, max_author_chars: 5, ..Limits::default() };
-        let clean = note("mended", " one\u{202e}\r\n\n two\u{7} ", " A\nda ").clean(&limits).unwrap();
+        let clean = note("mended", " one\u{202e}\r\n\n two\u{7} ", "A\nda ").clean(&limits).unwrap();
         assert_eq!((clean.status, clean.note.as_str()), (Some(OwnStatus::Mended), "one\n\ntwo"));
         assert_eq!(clean.author, "Ada");
         assert_eq!(note("", "x", "").clean(&limits).unwrap().author, "someone");

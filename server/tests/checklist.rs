@@ -13,7 +13,7 @@ use serde_json::json;
 
 /// The table of the same job with every process bound to its own card.
 fn bound_table() -> Vec<u8> {
-    let table = String::from_utf8(data("nvidia-smi.txt")).unwrap();
+    let table = String::from_utf8_lossy(&data("nvidia-smi.txt")).into_owned();
     let strays = ["7102", "7103", "7104"].map(|pid| format!("|    0   N/A  N/A      {pid}"));
     let lines = table.lines().filter(|line| !strays.iter().any(|stray| line.starts_with(stray)));
     let table: String = lines.flat_map(|line| [line, "\n"]).collect();

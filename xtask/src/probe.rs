@@ -18,7 +18,7 @@ const TORCH_PACKAGES: &[&str] = &["python3-torch"];
 const HAS_TORCH: &str =
     "import torch.distributed as d; raise SystemExit(not (d.is_available() and d.is_gloo_available()))";
 /// Importing torch from a cold disk takes long.
-const IMPORT_LIMIT: Duration = Duration::from_secs(120);
+const IMPORT_LIMIT: Duration = Duration::from_mins(2);
 
 /// Runs the tests of `end2end/probe`, which need Python and nothing else.
 pub fn test(layout: &Layout) -> Result<()> {

@@ -114,12 +114,15 @@ const LOOKED_AT: usize = 600;
 /// Writers whose last phase is remembered.
 const MAX_WRITERS: usize = 4096;
 
+/// Who wrote a line, as far as its prefix tells.
+type Writer = (Option<u32>, Option<u32>);
+
 /// Gathers marks line by line.
 pub(crate) struct PhaseReader<'c> {
     ctx: &'c ReadContext<'c>,
     file_rank: Option<Rank>,
     found: Vec<(PhaseMark, Option<RankFrom>)>,
-    last: BTreeMap<(Option<u32>, Option<u32>), (Phase, Option<Step>)>,
+    last: BTreeMap<Writer, (Phase, Option<Step>)>,
     dropped: u64,
 }
 

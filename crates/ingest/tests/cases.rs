@@ -51,11 +51,14 @@ fn every_input_of_the_cases_is_recognised() {
     assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
 
+/// Rank, number of frames, innermost function.
+type Stack<'a> = (Option<u32>, usize, &'a str);
+
 /// Worked out by reading the files: message for message, the innermost function and how many frames stand there.
 #[test]
 fn the_stack_in_front_of_each_message_is_kept() {
     let Some(folder) = shared("cases") else { return };
-    let expected: [(&str, &str, &[(Option<u32>, usize, &str)]); 14] = [
+    let expected: [(&str, &str, &[Stack]); 14] = [
         ("C19", "resume.log", &[(Some(5), 9, "_cuda"), (Some(3), 9, "_cuda"), (Some(6), 9, "_cuda")]),
         (
             "C31",

@@ -195,9 +195,9 @@ impl Doubts {
                 return;
             }
             if burden {
-                self.forbid(text, Some(collect::phase_line()))
+                self.forbid(text, Some(collect::phase_line()));
             } else {
-                self.weaken(text, Some(collect::phase_line()))
+                self.weaken(text, Some(collect::phase_line()));
             }
         }
     }

@@ -280,8 +280,9 @@ fn launcher_option(starter: Starter, name: &str, value: &str) -> Option<LaunchSe
         (Starter::Accelerate, "num_processes") | (Starter::Srun, "ntasks") | (Starter::Horovod, "num_proc") => {
             count(value).map(S::WorldSize)
         }
-        (Starter::Deepspeed, "num_gpus") => count(value).map(S::ProcessesPerNode),
-        (Starter::Srun, "ntasks_per_node" | "tasks_per_node") => count(value).map(S::ProcessesPerNode),
+        (Starter::Deepspeed, "num_gpus") | (Starter::Srun, "ntasks_per_node" | "tasks_per_node") => {
+            count(value).map(S::ProcessesPerNode)
+        }
         (Starter::Srun, "gpus_per_node") => gres(&format!("gpu:{value}")).map(S::GpusPerNode),
         (Starter::Srun, "gres") => gres(value).map(S::GpusPerNode),
         (Starter::Ray, "num_gpus") => count(value).map(S::GpusPerNode),

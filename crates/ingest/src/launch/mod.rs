@@ -83,13 +83,13 @@ pub fn read(source: LaunchSource, text: &str, ctx: &ReadContext<'_>) -> Result<E
 pub(crate) struct Facts<'c> {
     ctx: &'c ReadContext<'c>,
     file_rank: Option<Rank>,
-    facts: Vec<LaunchFact>,
+    kept: Vec<LaunchFact>,
     dropped: u64,
 }
 
 impl<'c> Facts<'c> {
     fn new(ctx: &'c ReadContext<'c>) -> Self {
-        Self { ctx, file_rank: rank_from_name(ctx.name), facts: Vec::new(), dropped: 0 }
+        Self { ctx, file_rank: rank_from_name(ctx.name), kept: Vec::new(), dropped: 0 }
     }
 
     /// Adds a setting read at `line`, whose text is quoted without its secrets.
@@ -108,15 +108,15 @@ impl<'c> Facts<'c> {
     ) {
         // Looked at from the end: a repeat stands near, and a file of thousands of settings stays linear.
         let is_known = |fact: &LaunchFact| fact.command == command && fact.rank == rank && fact.what == what;
-        if self.facts.iter().rev().take(256).any(is_known) {
+        if self.kept.iter().rev().take(256).any(is_known) {
             return;
         }
-        if self.facts.len() >= self.ctx.limits.max_launch_facts {
+        if self.kept.len() >= self.ctx.limits.max_launch_facts {
             self.dropped += 1;
             return;
         }
         let at = Provenance { time, ..Provenance::line(self.ctx.artifact, line, &secret::masked(text)) };
-        self.facts.push(LaunchFact { at, rank, command, what });
+        self.kept.push(LaunchFact { at, rank, command, what });
     }
 
     fn finish(self, source: LaunchSource, warnings: &mut Vec<String>) -> Option<LaunchEvidence> {
@@ -124,8 +124,8 @@ impl<'c> Facts<'c> {
             let limit = self.ctx.limits.max_launch_facts;
             warnings.push(format!("{} settings beyond the limit of {limit} were left out", self.dropped));
         }
-        let at = self.facts.first()?.at.clone();
-        Some(LaunchEvidence { at, source, facts: self.facts })
+        let at = self.kept.first()?.at.clone();
+        Some(LaunchEvidence { at, source, facts: self.kept })
     }
 }
 

@@ -126,9 +126,9 @@ impl<'c> PrintedReader<'c> {
 
     fn add(&mut self, line: &Line<'_>, command: u32, setting: LaunchSetting) {
         let named = line.label.rank.or(self.facts.file_rank.map(|rank| (rank, RankFrom::FileName)));
-        let before = self.facts.facts.len();
+        let before = self.facts.kept.len();
         self.facts.add_at(line.number, line.time, line.text, named.map(|(rank, _)| rank), command, setting);
-        if self.facts.facts.len() > before {
+        if self.facts.kept.len() > before {
             self.from.push(named.map(|(_, from)| from));
         }
     }
@@ -136,7 +136,7 @@ impl<'c> PrintedReader<'c> {
     /// What was found, with the ranks that hold.
     pub(crate) fn finish(mut self, trust: &Trust, warnings: &mut Vec<String>) -> Option<LaunchEvidence> {
         let file_rank = self.facts.file_rank;
-        for (fact, from) in self.facts.facts.iter_mut().zip(self.from) {
+        for (fact, from) in self.facts.kept.iter_mut().zip(self.from) {
             if from.is_some_and(|from| !trust.accepts(from)) {
                 fact.rank = file_rank;
             }

@@ -82,12 +82,11 @@ pub(super) fn commands(text: &str) -> Vec<Command> {
                     skip_document(&mut chars, &end, &mut reader.line);
                 }
             }
-            ';' | '|' | '(' | ')' => reader.end_command(),
             // `2>&1`, `&>` belong to a redirection.
             '&' if reader.word.as_deref().is_some_and(|w| w.ends_with('>')) || chars.peek() == Some(&'>') => {
                 reader.push(c);
             }
-            '&' => reader.end_command(),
+            ';' | '|' | '&' | '(' | ')' => reader.end_command(),
             c if c.is_whitespace() => reader.end_word(),
             c => reader.push(c),
         }

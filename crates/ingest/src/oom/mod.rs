@@ -58,6 +58,9 @@ const MAX_COMPARED: usize = 8;
 /// Lines between a `Stats:` block and the failure it belongs to.
 const MAX_STATS_GAP: u64 = 64;
 
+/// A rank, where known, and a family.
+type Writer = (Option<u32>, String);
+
 /// Gathers messages line by line.
 pub(crate) struct OomReader<'c> {
     ctx: &'c ReadContext<'c>,
@@ -65,7 +68,7 @@ pub(crate) struct OomReader<'c> {
     open: Vec<Block>,
     found: Vec<Found>,
     /// What was found of each rank and family, with its position, to count a repeated message once.
-    seen: BTreeMap<(Option<u32>, String), Vec<(Message, usize)>>,
+    seen: BTreeMap<Writer, Vec<(Message, usize)>>,
     previous: String,
     stacks: Stacks,
     stats: Stats,

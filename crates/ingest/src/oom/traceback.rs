@@ -204,7 +204,7 @@ fn is_head(body: &str) -> bool {
     body.contains(HEAD)
 }
 
-/// `File "train.py", line 12, in main`; `File ~/train.py:12, in main(args)` of IPython.
+/// `File "train.py", line 12, in main`; `File ~/train.py:12, in main(args)` of `IPython`.
 fn plain_frame(body: &str) -> Option<Frame> {
     let rest = body.strip_prefix("File ")?;
     if let Some(rest) = rest.strip_prefix('"') {
@@ -232,7 +232,7 @@ fn boxed_frame(inner: &str) -> Option<Frame> {
     let (file, line) = place.rsplit_once(':')?;
     let is_path = file.contains(['/', '\\', '<']) || file.contains(".py");
     let is_name = !function.is_empty() && function.chars().all(|c| c.is_alphanumeric() || "_.<>".contains(c));
-    let is_place = line.bytes().all(|b| b.is_ascii_digit()) && !file.starts_with(|c: char| c == '❱' || c == ' ');
+    let is_place = line.bytes().all(|b| b.is_ascii_digit()) && !file.starts_with(['❱', ' ']);
     (is_path && is_name && is_place).then(|| Some(frame(file, line.parse().ok()?, function)))?
 }
 
@@ -372,7 +372,8 @@ mod tests {
 
     #[test]
     fn deep_stacks_are_bounded_at_both_ends() {
-        let frames: String = (0..1000).map(|n| format!("  File \"a.py\", line {n}, in f{n}\n")).collect();
+        let frames: Vec<String> = (0..1000).map(|n| format!("  File \"a.py\", line {n}, in f{n}\n")).collect();
+        let frames = frames.concat();
         let (found, _) = events(&format!("Traceback (most recent call last):\n{frames}RuntimeError: {OOM}\n"));
         let frames = &found[0].frames;
         assert_eq!(frames.len(), OomEvent::MAX_FRAMES);
