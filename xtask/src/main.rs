@@ -3,6 +3,7 @@
 //! `cargo xtask serve | test | bundle | bench | fuzz`. Brings what is missing and says so in one line each; knows nothing of
 //! what the product does.
 
+mod bench_diagnosis;
 mod bench_snapshot;
 mod browser;
 mod bundle;
@@ -70,6 +71,8 @@ enum Task {
 
 #[derive(Subcommand)]
 enum Bench {
+    /// The diagnosis on the reconstructed cases; needs `../shared/cases`.
+    Diagnosis,
     /// The snapshot reader against CPython's unpickler; needs `../shared/bench` and a quiet machine.
     Snapshot {
         /// Also a file of 1.5 GB, whose making takes minutes and 8 GB of memory.
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Task::Serve { arguments } => serve::serve(&layout, &arguments),
         Task::Test { quick } => test::test(&layout, quick),
         Task::Bundle { profile } => bundle::bundle(&layout, profile).map(drop),
+        Task::Bench { what: Bench::Diagnosis } => bench_diagnosis::bench(&layout),
         Task::Bench { what: Bench::Snapshot { big } } => bench_snapshot::bench(&layout, big),
         Task::Fuzz { target, seconds } => fuzz::fuzz(&layout, target.as_deref(), seconds),
     });

@@ -332,7 +332,7 @@ prop_compose! {
     fn any_row()(
         subject in any_subject(),
         capacity in prop::option::of(any_value().prop_map(Bytes)),
-        parts in prop::collection::vec((0..7usize, any_value()), 0..9),
+        parts in prop::collection::vec((0..8usize, any_value()), 0..9),
         accused in any::<bool>(),
     ) -> Composition {
         let kinds = [
@@ -342,6 +342,7 @@ prop_compose! {
             PartKind::OutsidePytorch,
             PartKind::OtherRanks,
             PartKind::OtherProcesses,
+            PartKind::UnsizedProcesses,
             PartKind::Unaccounted,
         ];
         let parts = parts.into_iter().map(|(kind, bytes)| Part { kind: kinds[kind], bytes: Bytes(bytes) }).collect();

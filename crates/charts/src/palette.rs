@@ -205,7 +205,7 @@ pub fn part_pattern(kind: PartKind) -> Pattern {
     match kind {
         PartKind::OtherRanks => Pattern::Rising,
         PartKind::OtherProcesses => Pattern::Falling,
-        PartKind::Unaccounted => Pattern::Outlined,
+        PartKind::UnsizedProcesses | PartKind::Unaccounted => Pattern::Outlined,
         PartKind::Allocated | PartKind::Cached | PartKind::OwnProcess | PartKind::OutsidePytorch => Pattern::Plain,
     }
 }
@@ -214,7 +214,7 @@ pub(crate) fn part_color(kind: PartKind) -> Token {
     match kind {
         PartKind::Allocated => Token::Alloc,
         PartKind::Cached => Token::Cached,
-        PartKind::OwnProcess => Token::Rank,
+        PartKind::OwnProcess | PartKind::UnsizedProcesses => Token::Rank,
         PartKind::OutsidePytorch => Token::Ctx,
         PartKind::OtherRanks | PartKind::OtherProcesses => Token::Foreign,
         PartKind::Unaccounted => Token::Dim,

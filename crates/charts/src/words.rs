@@ -201,6 +201,7 @@ pub(crate) fn foreign_parts(row: &Composition) -> String {
 pub(crate) fn key_word(kind: PartKind) -> &'static str {
     match kind {
         PartKind::OutsidePytorch => "outside PyTorch",
+        PartKind::UnsizedProcesses => "size not printed",
         _ => kind.title(),
     }
 }

@@ -122,6 +122,7 @@ fn key_and_drawing_agree_on_colours() {
         PartKind::OutsidePytorch,
         PartKind::OtherRanks,
         PartKind::OtherProcesses,
+        PartKind::UnsizedProcesses,
         PartKind::Unaccounted,
     ] {
         assert!(drawn.contains(&format!("fill=\"var({})\"", part_token(kind))), "{kind:?}");

@@ -1,5 +1,6 @@
 //! The evidence prepared for the rules, once per diagnosis: tables sorted out, steps aligned, the comparison chosen.
 
+use crate::after::{self, After};
 use crate::imbalance::{self, Comparison, Spread};
 use crate::input::InputView;
 use crate::policy::Policy;
@@ -27,6 +28,8 @@ pub(crate) struct Case<'a> {
     pub scripts: ScriptView<'a>,
     /// The reported comparison with its figures.
     pub main: Option<(Comparison, Spread)>,
+    /// A later reading without the gap.
+    pub after: Option<After>,
     /// Every comparison, for rules that look at a certain quantity.
     pub comparisons: Vec<Comparison>,
 }
@@ -42,13 +45,18 @@ impl<'a> Case<'a> {
             table_series: series(&tables),
             tables,
             input: InputView::new(&steps, policy),
-            scripts: ScriptView::new(evidence),
+            scripts: ScriptView::new(evidence, None),
             steps,
             main: None,
+            after: None,
             comparisons: Vec::new(),
         };
         case.comparisons = imbalance::comparisons(&case);
         case.main = imbalance::choose(&case, &case.comparisons);
+        case.after = after::find(&case);
+        if let Some(file) = case.after.as_ref().and_then(|after| after.artifact(&case)) {
+            case.scripts = ScriptView::new(evidence, Some(file));
+        }
         case
     }
 

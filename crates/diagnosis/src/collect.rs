@@ -2,7 +2,9 @@
 //!
 //! The commands write what the readers understand: device tables, step lines, out-of-memory texts, snapshots.
 
-use rankscope_model::{Collect, Item, Verdict};
+use crate::case::Case;
+use rankscope_model::{Collect, Item, Phase, Subject, Verdict};
+use std::collections::BTreeSet;
 
 fn ask(what: &str, command: &str) -> Collect {
     Collect { what: what.to_owned(), command: command.to_owned() }
@@ -32,11 +34,27 @@ pub(crate) fn fresh_start() -> Collect {
     )
 }
 
+/// How the processes were started, for a job that works on one GPU only.
+pub(crate) fn launch() -> Collect {
+    ask(
+        "How many processes were started and which GPUs each may see: keep the launch script, and run this in the shell that starts the job.",
+        "env | grep -E 'CUDA_VISIBLE_DEVICES|RANK|WORLD_SIZE|SLURM_|OMPI_' > env.txt",
+    )
+}
+
+/// What each rank takes for its GPU.
+pub(crate) fn which_gpu() -> Collect {
+    ask(
+        "Which GPU each rank takes: add the line right after set_device.",
+        "print(f\"pid={os.getpid()} rank={os.environ.get('RANK')} local={os.environ.get('LOCAL_RANK')} visible={os.environ.get('CUDA_VISIBLE_DEVICES')} current={torch.cuda.current_device()}\", flush=True)",
+    )
+}
+
 /// A run in which each process sees one GPU.
 pub(crate) fn one_visible_gpu() -> Collect {
     ask(
         "The fix proven, or the rows still there: run with one visible GPU per process (its device is then cuda:0) and record a table.",
-        "torchrun --nproc_per_node=8 --no-python bash -c 'CUDA_VISIBLE_DEVICES=$LOCAL_RANK exec python train.py' & sleep 120; nvidia-smi > nvidia-smi-bound.txt",
+        "torchrun --nproc_per_node=gpu --no-python bash -c 'CUDA_VISIBLE_DEVICES=$LOCAL_RANK exec python train.py' & sleep 120; nvidia-smi > nvidia-smi-bound.txt",
     )
 }
 
@@ -93,7 +111,7 @@ fn probe_step(what: &str) -> Collect {
 /// What would decide an item that nothing else has asked about.
 pub(crate) fn for_item(item: Item, verdict: Verdict) -> Vec<Collect> {
     match item {
-        Item::DeviceVisibility => vec![table_now(), tables_from_the_start()],
+        Item::DeviceVisibility => vec![table_now(), tables_from_the_start(), which_gpu()],
         Item::DistributedInit => vec![
             tables_from_the_start(),
             ask(
@@ -161,6 +179,29 @@ pub(crate) fn for_item(item: Item, verdict: Verdict) -> Vec<Collect> {
     }
 }
 
+/// The evidence holds a file of that kind already, of as much of the job as it can show.
+pub(crate) fn is_given(case: &Case, wanted: &Collect) -> bool {
+    let is_table = || {
+        let working = |view: &&crate::tables::TableView| {
+            view.lists_processes() && view.max_used().is_some() && !view.in_use(case.policy).is_empty()
+        };
+        case.tables.iter().any(|view| working(&view))
+    };
+    let phases = || {
+        let in_phase = |phase| case.steps.rows.iter().filter(move |(key, _)| key.phase == Some(phase));
+        let ranks = |phase| in_phase(phase).flat_map(|(_, rows)| rows).map(|row| row.subject).collect::<BTreeSet<_>>();
+        [Phase::Eval, Phase::Save].into_iter().all(|phase| ranks(phase).len() >= 2)
+    };
+    let snapshot_ranks = || {
+        let ranks = case.evidence.snapshots.iter().filter_map(|snapshot| snapshot.rank.map(Subject::Rank));
+        ranks.collect::<BTreeSet<_>>().len()
+    };
+    (*wanted == table_now() && is_table())
+        || (*wanted == step_line() && case.input.steps > 0)
+        || (*wanted == phase_line() && phases())
+        || (*wanted == snapshots() && snapshot_ranks() >= 2)
+}
+
 fn verified(verdict: Verdict) -> Vec<Collect> {
     match verdict {
         Verdict::Balanced => vec![
@@ -176,10 +217,13 @@ fn verified(verdict: Verdict) -> Vec<Collect> {
         ],
         Verdict::Imbalance | Verdict::Inconclusive => vec![
             ask(
-                "The same job after the fix, at the same moment: the difference should be gone.",
+                "The same job after the fix, at the same moment, as a new run to compare with this one: the difference should be gone.",
                 "nvidia-smi > nvidia-smi-after.txt",
             ),
-            ask("Peaks of all ranks after the fix, in training and in evaluation.", &step_line().command),
+            ask(
+                "Peaks of all ranks after the fix, in training and in evaluation, as a new run to compare with this one.",
+                &step_line().command,
+            ),
         ],
     }
 }

@@ -6,8 +6,9 @@
 //! rival, "something else", whose score is the catalogue's count of unsettled reports. So labels that the same
 //! evidence supports equally share the confidence by frequency, and weak evidence loses to the rival.
 
+use crate::fixes::Fix;
 use crate::policy::{Policy, UNKNOWN_COUNT, catalogue_count};
-use crate::remedies::remedy;
+use crate::remedies::{self, Setting};
 use rankscope_model::{Cause, CauseLabel, Collect, EvidenceRef, Item, ItemStatus, Severity};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,8 +67,8 @@ pub(crate) struct Ledger {
     collects: Vec<Wanted>,
     mechanisms: BTreeMap<CauseLabel, Mechanism>,
     ranks: BTreeMap<CauseLabel, BTreeSet<u32>>,
-    /// Fixes of the user's own lines: where, and the diff.
-    fixes: BTreeMap<CauseLabel, (String, String)>,
+    /// Fixes of the user's own lines.
+    fixes: BTreeMap<CauseLabel, Fix>,
 }
 
 impl Ledger {
@@ -153,9 +154,9 @@ impl Ledger {
         }
     }
 
-    /// A fix of the user's own lines, as a diff; the first one stays.
-    pub fn fix(&mut self, label: CauseLabel, place: &str, diff: &str) {
-        self.fixes.entry(label).or_insert_with(|| (place.to_owned(), diff.to_owned()));
+    /// A fix of the user's own lines; the first one stays.
+    pub fn fix(&mut self, label: CauseLabel, fix: Fix) {
+        self.fixes.entry(label).or_insert(fix);
     }
 
     /// Labels whose signals together weigh at least `least`.
@@ -167,17 +168,21 @@ impl Ledger {
         sums.into_iter().filter(|(_, sum)| *sum >= least).map(|(label, _)| label).collect()
     }
 
-    /// The remedy of a label; where the script shows the very line to change, its diff instead of the general one.
-    fn remedy(&self, label: CauseLabel) -> String {
-        let general = remedy(label);
-        match (self.fixes.get(&label), general.split_once("\n\n")) {
-            (Some((place, diff)), Some((prose, _))) => format!("{prose} In {place}:\n\n{diff}"),
-            _ => general.to_owned(),
+    /// The remedy of a label; where the script shows the very line to change, that instead of the general one.
+    fn remedy(&self, label: CauseLabel, setting: &Setting) -> String {
+        match self.fixes.get(&label) {
+            Some(Fix { place, diff, is_shown_only }) => {
+                let (advice, code) = remedies::parts(label, setting);
+                let code = Some(code).filter(|code| *is_shown_only && !code.is_empty());
+                let code = code.map_or_else(String::new, |code| format!("\n{code}"));
+                format!("{advice} In {place}:\n\n{diff}{code}")
+            }
+            None => remedies::remedy(label, setting),
         }
     }
 
-    /// The ranked causes.
-    pub fn causes(&self, policy: &Policy) -> Vec<Cause> {
+    /// The ranked causes, with remedies for the job at hand.
+    pub fn causes(&self, policy: &Policy, setting: &Setting) -> Vec<Cause> {
         let mut scores: BTreeMap<CauseLabel, f64> = BTreeMap::new();
         let candidates: BTreeSet<CauseLabel> =
             self.signals.iter().filter(|s| s.weight > 0.0).map(|s| s.label).collect();
@@ -192,17 +197,17 @@ impl Ledger {
             .collect();
         ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         ranked.truncate(policy.max_causes);
-        ranked.into_iter().map(|(label, confidence)| self.cause(label, confidence)).collect()
+        ranked.into_iter().map(|(label, confidence)| self.cause(label, confidence, setting)).collect()
     }
 
-    fn cause(&self, label: CauseLabel, confidence: f64) -> Cause {
+    fn cause(&self, label: CauseLabel, confidence: f64, setting: &Setting) -> Cause {
         let mut cause = Cause {
             label,
             confidence,
             ranks: self.ranks.get(&label).into_iter().flatten().copied().collect(),
             why: Vec::new(),
             against: Vec::new(),
-            remedy: self.remedy(label),
+            remedy: self.remedy(label, setting),
             evidence: Vec::new(),
         };
         let mut own: Vec<&Signal> = self.signals.iter().filter(|s| s.label == label).collect();
@@ -230,7 +235,7 @@ mod tests {
     use crate::policy::weight;
 
     fn confidences(ledger: &Ledger) -> Vec<(CauseLabel, f64)> {
-        ledger.causes(&Policy::default()).iter().map(|c| (c.label, c.confidence)).collect()
+        ledger.causes(&Policy::default(), &Setting::default()).iter().map(|c| (c.label, c.confidence)).collect()
     }
 
     #[test]
@@ -261,7 +266,7 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.signal(&[CauseLabel::OtherTenant], -weight::FAIR, "all names equal", &[]);
         ledger.caveat(CauseLabel::OtherTenant, "x");
-        assert!(ledger.causes(&Policy::default()).is_empty());
+        assert!(ledger.causes(&Policy::default(), &Setting::default()).is_empty());
     }
 
     #[test]
@@ -271,7 +276,7 @@ mod tests {
         ledger.signal(&[CauseLabel::OtherTenant], weight::FAIR, "second", std::slice::from_ref(&at));
         ledger.signal(&[CauseLabel::OtherTenant], weight::STRONG, "first", std::slice::from_ref(&at));
         ledger.signal(&[CauseLabel::OtherTenant], -weight::FAINT, "but", std::slice::from_ref(&at));
-        let cause = &ledger.causes(&Policy::default())[0];
+        let cause = &ledger.causes(&Policy::default(), &Setting::default())[0];
         assert_eq!(cause.why, ["first", "second"]);
         let reasons: Vec<_> = cause.evidence.iter().filter_map(|r| r.reason.as_deref()).collect();
         assert_eq!(reasons, ["why.0", "why.1", "against.0"]);

@@ -7,6 +7,7 @@ use crate::imbalance::{Comparison, Source};
 use crate::policy::UNREADABLE_NAMES;
 use crate::refs::refs;
 use crate::tables::{Gpu, TableView};
+use crate::traces::Lines;
 use rankscope_model::{
     Bytes, Composition, Diagnosis, Figures, OomEvent, Part, PartKind, PeakBar, Peaks, Phase, PhaseSpan, Provenance,
     Quantity, SeriesAxis, StepRecord, Subject, Timeline, TimelineLine, TimelineMark, UnixMicros,
@@ -41,7 +42,12 @@ fn timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject>) -> 
 }
 
 /// What to draw of the step records: the compared quantity if it has an axis, else the one of most ranks.
-fn step_quantity(case: &Case) -> Option<Quantity> {
+fn step_quantity(case: &Case, diagnosis: &Diagnosis) -> Option<Quantity> {
+    // A claim about growth is shown by what grows.
+    let first = diagnosis.causes.first().map(|cause| cause.label);
+    if first.is_some_and(|label| crate::rules::rests_on_growth(case, label)) {
+        return Some(Quantity::Allocated);
+    }
     let order = [
         Quantity::Allocated,
         Quantity::PeakAllocated,
@@ -68,7 +74,7 @@ fn step_quantity(case: &Case) -> Option<Quantity> {
 }
 
 fn steps_timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject>) -> Option<Timeline> {
-    let quantity = step_quantity(case)?;
+    let quantity = step_quantity(case, diagnosis)?;
     // One pass, one counter: the printed step is the axis. Otherwise the records are counted in file order.
     let phases: BTreeSet<Option<Phase>> = case.steps.rows.keys().map(|key| key.phase).collect();
     let is_one_count = case.steps.has_steps && case.steps.passes().len() == 1 && phases.len() == 1;
@@ -76,7 +82,7 @@ fn steps_timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject
     if !is_one_count {
         ordered.sort_by_key(|(_, rows)| rows.iter().map(|row| (row.at.artifact, row.at.place)).min());
     }
-    let mut lines: BTreeMap<Subject, (Vec<i64>, Vec<u64>)> = BTreeMap::new();
+    let mut lines = Lines::new();
     let mut spans: Vec<PhaseSpan> = Vec::new();
     let mut places: Vec<(&Provenance, i64)> = Vec::new();
     let mut opens = None;
@@ -94,10 +100,7 @@ fn steps_timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject
             opens = Some(x);
         }
     }
-    lines.retain(|_, line| line.0.len() >= 2);
-    if lines.is_empty() {
-        return None;
-    }
+    let lines = drawable(lines)?;
     let mut marks: Vec<TimelineMark> =
         opens.map(|x| TimelineMark { x, text: "gap opens".to_owned() }).into_iter().collect();
     marks.extend(case.evidence.ooms.iter().filter(|oom| !oom.host_memory).filter_map(|oom| oom_mark(oom, &places)));
@@ -149,7 +152,7 @@ fn tables_timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subjec
     // Two tables of the same second would fall on one place.
     let times = times.filter(|times| times.is_sorted_by(|a, b| a < b));
     let axis = if times.is_some() { SeriesAxis::UnixMicros } else { SeriesAxis::Index };
-    let mut lines: BTreeMap<Subject, (Vec<i64>, Vec<u64>)> = BTreeMap::new();
+    let mut lines = Lines::new();
     let mut capacities: BTreeSet<u64> = BTreeSet::new();
     for (position, index) in series.iter().enumerate() {
         let Some(view) = case.tables.get(*index) else { continue };
@@ -164,10 +167,7 @@ fn tables_timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subjec
             }
         }
     }
-    lines.retain(|_, line| line.0.len() >= 2);
-    if lines.is_empty() {
-        return None;
-    }
+    let lines = drawable(lines)?;
     let capacity = if capacities.len() == 1 { capacities.first().map(|c| Bytes(*c)) } else { None };
     let mut marks = Vec::new();
     if axis == SeriesAxis::UnixMicros {
@@ -189,19 +189,18 @@ fn tables_timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subjec
     })
 }
 
-/// The first position at which an accused line is above the median of the lines.
-fn first_apart(
-    lines: &BTreeMap<Subject, (Vec<i64>, Vec<u64>)>,
-    accused: &BTreeSet<Subject>,
-    case: &Case,
-) -> Option<i64> {
-    let heavy = lines.iter().find(|(subject, _)| accused.contains(subject))?.1;
-    heavy.0.iter().zip(&heavy.1).find_map(|(x, value)| {
-        let others: Vec<u64> =
-            lines.values().filter_map(|(xs, ys)| xs.binary_search(x).ok().and_then(|at| ys.get(at)).copied()).collect();
-        let median = crate::stats::lower_median(&others)?;
-        case.policy.differs(*value, median).then_some(*x)
-    })
+/// The position at which an accused line leaves the others for good.
+fn first_apart(lines: &Lines, accused: &BTreeSet<Subject>, case: &Case) -> Option<i64> {
+    let heavy = *lines.keys().find(|subject| accused.contains(*subject))?;
+    let mut sections: BTreeMap<i64, Vec<(Subject, u64)>> = BTreeMap::new();
+    for (subject, (xs, ys)) in lines {
+        for (x, y) in xs.iter().zip(ys) {
+            sections.entry(*x).or_default().push((*subject, *y));
+        }
+    }
+    let is_low = case.main.as_ref().is_some_and(|(_, spread)| spread.is_low_outlier);
+    let at = crate::imbalance::opening(case.policy, sections.values().map(Vec::as_slice), heavy, is_low)?;
+    sections.keys().nth(at).copied()
 }
 
 /// Of snapshots and traces what shows more ranks; snapshots at a tie.
@@ -213,6 +212,7 @@ fn recorded_timeline(case: &Case, accused: &BTreeSet<Subject>) -> Option<Timelin
 
 fn traces_timeline(case: &Case, accused: &BTreeSet<Subject>) -> Option<Timeline> {
     let (axis, lines) = crate::traces::lines(case)?;
+    let lines = drawable(lines)?;
     let traces = case.evidence.traces.iter();
     let capacities: BTreeSet<u64> = traces.filter_map(|trace| trace.capacity).map(|bytes| bytes.0).collect();
     let mut marks = Vec::new();
@@ -231,7 +231,7 @@ fn traces_timeline(case: &Case, accused: &BTreeSet<Subject>) -> Option<Timeline>
 }
 
 fn snapshots_timeline(case: &Case, accused: &BTreeSet<Subject>) -> Option<Timeline> {
-    let mut lines: BTreeMap<Subject, (Vec<i64>, Vec<u64>)> = BTreeMap::new();
+    let mut lines = Lines::new();
     let mut axis = None;
     for snapshot in &case.evidence.snapshots {
         for device in &snapshot.devices {
@@ -250,7 +250,7 @@ fn snapshots_timeline(case: &Case, accused: &BTreeSet<Subject>) -> Option<Timeli
             }
         }
     }
-    let axis = axis?;
+    let (axis, lines) = (axis?, drawable(lines)?);
     Some(Timeline {
         quantity: Quantity::Requested,
         axis,
@@ -261,10 +261,16 @@ fn snapshots_timeline(case: &Case, accused: &BTreeSet<Subject>) -> Option<Timeli
     })
 }
 
+/// Lines with at least two places on the axis; one point is no course. `None` when none is left.
+fn drawable(mut lines: Lines) -> Option<Lines> {
+    lines.retain(|_, (x, _)| x.first() != x.last());
+    (!lines.is_empty()).then_some(lines)
+}
+
 /// At most the allowed number of lines and points. The accused stay first; of each bucket of points the lowest and the
 /// highest stay, so that no spike is lost.
 fn reduced(
-    lines: BTreeMap<Subject, (Vec<i64>, Vec<u64>)>,
+    lines: Lines,
     accused: &BTreeSet<Subject>,
     case: &Case,
 ) -> Vec<TimelineLine> {
@@ -291,23 +297,15 @@ fn thinned(x: Vec<i64>, y: Vec<u64>, limit: usize) -> (Vec<i64>, Vec<u64>) {
     let buckets = (limit - 2) / 2;
     let points: Vec<(i64, u64)> = x.into_iter().zip(y).collect();
     let size = points.len().div_ceil(buckets).max(1);
-    let mut kept: Vec<(i64, u64)> = Vec::with_capacity(limit);
-    kept.extend(points.first());
-    for bucket in points.chunks(size) {
+    // By position, not by x: points of one time may differ, and each of them may be the spike.
+    let mut kept: BTreeSet<usize> = BTreeSet::from([0, points.len().saturating_sub(1)]);
+    for (number, bucket) in points.chunks(size).enumerate() {
         let numbered = || bucket.iter().enumerate();
         let low = numbered().min_by_key(|(_, (_, y))| *y);
         let high = numbered().max_by_key(|(_, (_, y))| *y);
-        if let (Some((low_at, low)), Some((high_at, high))) = (low, high) {
-            match low_at.cmp(&high_at) {
-                std::cmp::Ordering::Less => kept.extend([*low, *high]),
-                std::cmp::Ordering::Greater => kept.extend([*high, *low]),
-                std::cmp::Ordering::Equal => kept.push(*low),
-            }
-        }
+        kept.extend([low, high].into_iter().flatten().map(|(at, _)| number * size + at));
     }
-    kept.extend(points.last());
-    kept.dedup_by_key(|(x, _)| *x);
-    kept.into_iter().unzip()
+    kept.into_iter().filter_map(|at| points.get(at)).copied().unzip()
 }
 
 // ---- peaks ----
@@ -397,12 +395,15 @@ fn of_card(case: &Case, view: &TableView, gpu: &Gpu, accused: &BTreeSet<Subject>
     let beside = sum(&mut others.chain(&gpu.graphics).filter_map(|row| row.used).map(|b| b.0));
     let visiting = sum(&mut visitors.iter().filter_map(|row| row.used).map(|b| b.0));
     let listed = own.saturating_add(beside).saturating_add(visiting);
+    // Rows without a size hold part of what is left, and nobody knows how much: it is not memory of no process.
+    let has_unsized = gpu.compute.iter().chain(&gpu.graphics).any(|row| row.used.is_none());
+    let left = if has_unsized { PartKind::UnsizedProcesses } else { PartKind::Unaccounted };
 
     let split = owner.and_then(|_| split_of(case, gpu.subject, own));
     let mut list = vec![
         (PartKind::OtherRanks, visiting),
         (PartKind::OtherProcesses, beside),
-        (PartKind::Unaccounted, used.saturating_sub(listed)),
+        (left, used.saturating_sub(listed)),
     ];
     match split {
         Some((allocated, cached)) => list.extend([
@@ -545,5 +546,17 @@ mod tests {
         assert!(ty.contains(&99) && ty.contains(&1));
         assert_eq!((tx.first(), tx.last()), (Some(&0), Some(&99_999)));
         assert!(tx.is_sorted_by(|a, b| a < b));
+    }
+
+    #[test]
+    fn thinning_keeps_spikes_and_the_last_point_among_equal_times() {
+        let mut x: Vec<i64> = (0..10_000).map(|n| n / 100).collect();
+        let mut y = vec![10u64; 10_000];
+        (y[5_050], y[7_070]) = (99, 1);
+        (x[9_998], x[9_999], y[9_999]) = (200, 200, 50);
+        let (tx, ty) = thinned(x, y, 100);
+        assert!(tx.len() <= 100 && tx.is_sorted());
+        assert!(ty.contains(&99) && ty.contains(&1));
+        assert_eq!((tx.last(), ty.last()), (Some(&200), Some(&50)));
     }
 }

@@ -8,7 +8,9 @@ use crate::stats::{lower_median, mean};
 use crate::steps::{CrossSection, Key, is_training};
 use crate::tables::{Gpu, by_capacity};
 use crate::words;
-use rankscope_model::{Bytes, Imbalance, OomEvent, OpensAt, Phase, Provenance, Quantity, Subject, Verdict};
+use rankscope_model::{
+    Bytes, Imbalance, OomEvent, OpensAt, Phase, Provenance, Quantity, SnapshotDevice, Subject, Verdict,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Figures that may be held side by side: same quantity, same kind of subject, same kind of card.
@@ -255,20 +257,49 @@ fn from_tables(case: &Case) -> Vec<Comparison> {
     found
 }
 
+/// Devices of snapshots whose names say no rank: one process each where no device comes twice, else not to be told
+/// apart. Devices on which next to nothing is reserved are in no use.
+fn by_device<'a>(case: &Case<'a>) -> Option<BTreeMap<Subject, &'a SnapshotDevice>> {
+    let mut found = BTreeMap::new();
+    for device in case.evidence.snapshots.iter().flat_map(|snapshot| &snapshot.devices) {
+        if device.reserved >= case.policy.idle && found.insert(Subject::Device(device.device), device).is_some() {
+            return None;
+        }
+    }
+    Some(found)
+}
+
+/// Several snapshots of one device index, none of which says its rank: what to do about it.
+pub(crate) fn unnamed_snapshots(case: &Case) -> Option<String> {
+    let snapshots = &case.evidence.snapshots;
+    let is_nameless = snapshots.iter().all(|snapshot| snapshot.rank.is_none());
+    (snapshots.len() >= 2 && is_nameless && by_device(case).is_none()).then(|| {
+        format!(
+            "{} snapshots are of the same device index and their names say no rank, so they cannot be held side by \
+             side: name them snapshot_rank0.pickle, snapshot_rank1.pickle and so on.",
+            words::capital(&words::count(snapshots.len()))
+        )
+    })
+}
+
 fn from_snapshots(case: &Case) -> Vec<Comparison> {
+    let of = |quantity: Quantity, device: &SnapshotDevice| {
+        if quantity == Quantity::Allocated { device.allocated.0 } else { device.reserved.0 }
+    };
+    let has_ranks = case.evidence.snapshots.iter().any(|snapshot| snapshot.rank.is_some());
     let mut found = Vec::new();
     for quantity in [Quantity::Allocated, Quantity::Reserved] {
         let mut values: BTreeMap<Subject, u64> = BTreeMap::new();
         for snapshot in &case.evidence.snapshots {
             let Some(rank) = snapshot.rank else { continue };
-            let largest = snapshot
-                .devices
-                .iter()
-                .map(|d| if quantity == Quantity::Allocated { d.allocated.0 } else { d.reserved.0 })
-                .max();
+            let largest = snapshot.devices.iter().map(|device| of(quantity, device)).max();
             if let Some(bytes) = largest {
                 values.entry(Subject::Rank(rank)).and_modify(|old| *old = (*old).max(bytes)).or_insert(bytes);
             }
+        }
+        if !has_ranks {
+            let devices = by_device(case).unwrap_or_default();
+            values.extend(devices.into_iter().map(|(subject, device)| (subject, of(quantity, device))));
         }
         if values.len() >= 2 {
             found.push(Comparison {
@@ -385,29 +416,50 @@ pub(crate) fn report(case: &Case, explained: Option<u64>) -> Option<Imbalance> {
     })
 }
 
-/// The first position at which the heaviest is above the median by more than noise.
+/// The position from which on the heaviest is above the others by more than noise.
 fn opens_at(case: &Case, comparison: &Comparison, spread: &Spread) -> Option<OpensAt> {
     let heaviest = *spread.heaviest.first()?;
     match &comparison.source {
-        Source::Steps | Source::Step(_) => opens_at_step(case, comparison, heaviest),
-        Source::Tables(series) => opens_at_table(case, series, comparison, heaviest),
+        Source::Steps | Source::Step(_) => opens_at_step(case, comparison, heaviest, spread.is_low_outlier),
+        Source::Tables(series) => opens_at_table(case, series, comparison, heaviest, spread.is_low_outlier),
         Source::Snapshots | Source::Traces | Source::Ooms => None,
     }
 }
 
-fn is_apart(case: &Case, values: &CrossSection, heaviest: Subject) -> bool {
-    let numbers: Vec<u64> = values.iter().map(|(_, v)| *v).collect();
-    let (Some(median), Some(min)) = (lower_median(&numbers), numbers.iter().min()) else { return false };
-    let value = values.iter().find(|(s, _)| *s == heaviest).map(|(_, v)| *v);
-    value.is_some_and(|v| case.policy.differs(v, median) || case.policy.differs(v, *min))
+/// The position from which on `heaviest` stays above the others. Compared are peaks, so what counts at a position is the
+/// largest value of each so far: a rank that is ahead for one step and then overtaken has not opened the gap. `is_low`:
+/// the others are the one that is lower, instead of the median.
+pub(crate) fn opening<'s>(
+    policy: &Policy,
+    sections: impl Iterator<Item = &'s [(Subject, u64)]>,
+    heaviest: Subject,
+    is_low: bool,
+) -> Option<usize> {
+    let mut so_far: BTreeMap<Subject, u64> = BTreeMap::new();
+    let mut opened = None;
+    for (at, section) in sections.enumerate() {
+        for (subject, value) in section {
+            so_far.entry(*subject).and_modify(|old| *old = (*old).max(*value)).or_insert(*value);
+        }
+        let values: Vec<u64> = so_far.values().copied().collect();
+        let base = if is_low { values.iter().min().copied() } else { lower_median(&values) };
+        let is_apart = so_far.get(&heaviest).zip(base).is_some_and(|(own, base)| policy.differs(*own, base));
+        opened = if is_apart { opened.or(Some(at)) } else { None };
+    }
+    opened
 }
 
-fn opens_at_step(case: &Case, comparison: &Comparison, heaviest: Subject) -> Option<OpensAt> {
+fn opens_at_step(case: &Case, comparison: &Comparison, heaviest: Subject, is_low: bool) -> Option<OpensAt> {
     let view = &case.steps;
-    let keys: Vec<&Key> = view.rows.keys().filter(|k| view.at(k, comparison.quantity).len() >= 2).collect();
+    let (keys, sections): (Vec<&Key>, Vec<CrossSection>) = view
+        .rows
+        .keys()
+        .map(|key| (key, view.at(key, comparison.quantity)))
+        .filter(|(_, section)| !section.is_empty())
+        .unzip();
     let key = match comparison.source {
         Source::Step(key) => key,
-        _ => **keys.iter().find(|key| is_apart(case, &view.at(key, comparison.quantity), heaviest))?,
+        _ => **keys.get(opening(case.policy, sections.iter().map(Vec::as_slice), heaviest, is_low)?)?,
     };
     let is_first = keys.first().is_some_and(|first| **first == key);
     let step = view.has_steps.then_some(key.step);
@@ -429,21 +481,24 @@ fn phase_word(phase: Option<Phase>) -> String {
     phase.map(|p| format!(", {}", p.word())).unwrap_or_default()
 }
 
-fn opens_at_table(case: &Case, series: &[usize], comparison: &Comparison, heaviest: Subject) -> Option<OpensAt> {
+fn opens_at_table(
+    case: &Case,
+    series: &[usize],
+    comparison: &Comparison,
+    heaviest: Subject,
+    is_low: bool,
+) -> Option<OpensAt> {
     if series.len() < 2 {
         return None;
     }
     let compared: BTreeSet<Subject> = comparison.values.iter().map(|(s, _)| *s).collect();
-    let position = series.iter().position(|index| {
-        let Some(view) = case.tables.get(*index) else { return false };
-        let values: CrossSection = view
-            .gpus
-            .iter()
-            .filter(|gpu| compared.contains(&gpu.subject))
-            .filter_map(|gpu| Some((gpu.subject, gpu.used?)))
-            .collect();
-        values.len() >= 2 && is_apart(case, &values, heaviest)
-    })?;
+    let used = |index: &usize| -> CrossSection {
+        let gpus = case.tables.get(*index).into_iter().flat_map(|view| &view.gpus);
+        let of_compared = gpus.filter(|gpu| compared.contains(&gpu.subject));
+        of_compared.filter_map(|gpu| Some((gpu.subject, gpu.used?))).collect()
+    };
+    let sections: Vec<CrossSection> = series.iter().map(used).collect();
+    let position = opening(case.policy, sections.iter().map(Vec::as_slice), heaviest, is_low)?;
     let name = |at: usize| {
         series
             .get(at)

@@ -5,6 +5,7 @@
 //! formats, HTTP or pages. Where to look first: `case.rs` prepares the evidence, `rules/` reads it, `combine.rs` says
 //! how reasons become confidence, `policy.rs` holds every number.
 
+mod after;
 mod case;
 mod collect;
 mod combine;
@@ -50,20 +51,24 @@ pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
     }
     let verdict = imbalance::verdict(&case);
     questions::input_or_burden(&case, verdict, &mut ledger);
+    after::note(&case, &mut ledger);
     note_left_out(&case, &mut ledger);
     traces::note_traced(&case, &mut ledger);
     plausible::note_impossible(&case, &mut ledger);
 
-    let causes = ledger.causes(policy);
+    let causes = ledger.causes(policy, &remedies::Setting::new(&case));
     let explained = causes.first().and_then(|cause| ledger.mechanism_of(cause.label)).and_then(|m| m.explained);
     let findings = findings(&ledger);
     let first = causes.first();
+    let checklist: Vec<ChecklistEntry> =
+        Item::ALL.iter().map(|item| entry(&case, *item, verdict, first, &ledger, &findings)).collect();
+    let next = next_of(verdict, first, &checklist);
     Diagnosis {
         format: DIAGNOSIS_FORMAT.to_owned(),
         verdict,
-        summary: summary::summary(&case, verdict, &causes, &ledger),
+        summary: summary::summary(&case, verdict, &causes, &ledger, next.as_ref()),
         imbalance: imbalance::report(&case, explained),
-        checklist: Item::ALL.iter().map(|item| entry(*item, verdict, first, &ledger, &findings)).collect(),
+        checklist,
         causes,
         findings,
         artifacts: evidence.artifacts.clone(),
@@ -75,19 +80,29 @@ pub fn figures(evidence: &Evidence, diagnosis: &Diagnosis, policy: &Policy) -> F
     figures::figures(&Case::new(evidence, policy), diagnosis)
 }
 
-/// The one next step: what separates the leading causes while none is sure, else the proof of the fix.
+/// The one next step: what separates the leading causes while none is sure, else the proof of the fix. The headline
+/// names the same one.
 pub fn next_step(diagnosis: &Diagnosis) -> Option<(Item, Collect)> {
-    let wanted_of = |item: Item| {
-        diagnosis.checklist.iter().find(|entry| entry.item == item).and_then(|entry| entry.collect.first()).cloned()
-    };
+    next_of(diagnosis.verdict, diagnosis.causes.first(), &diagnosis.checklist)
+}
+
+/// Sure enough that the next step is to prove its fix.
+pub(crate) fn is_settled(cause: &Cause) -> bool {
+    cause.confidence >= SETTLED
+}
+
+fn next_of(verdict: Verdict, first: Option<&Cause>, checklist: &[ChecklistEntry]) -> Option<(Item, Collect)> {
+    let wanted_of =
+        |item: Item| checklist.iter().find(|entry| entry.item == item).and_then(|entry| entry.collect.first()).cloned();
     let with_item = |item: Item| wanted_of(item).map(|collect| (item, collect));
-    let first = diagnosis.causes.first();
-    match (diagnosis.verdict, first) {
-        (_, Some(cause)) if cause.confidence >= SETTLED => with_item(Item::Verified),
+    let is_proven = checklist.iter().any(|entry| entry.item == Item::Verified && entry.status == ItemStatus::Pass);
+    match (verdict, first) {
+        _ if is_proven => with_item(Item::Verified),
+        (_, Some(cause)) if is_settled(cause) => with_item(Item::Verified),
         (_, Some(cause)) => with_item(cause.label.item()).or_else(|| with_item(Item::Verified)),
         (Verdict::Balanced | Verdict::UniformPressure, None) => with_item(Item::Verified),
         (Verdict::Imbalance | Verdict::Inconclusive, None) => {
-            let open = diagnosis.checklist.iter().find(|entry| entry.status == ItemStatus::Unknown);
+            let open = checklist.iter().find(|entry| entry.status == ItemStatus::Unknown);
             open.and_then(|entry| with_item(entry.item)).or_else(|| with_item(Item::Verified))
         }
     }
@@ -95,6 +110,17 @@ pub fn next_step(diagnosis: &Diagnosis) -> Option<(Item, Collect)> {
 
 /// Says which ranks or cards had no figure.
 fn note_left_out(case: &Case, ledger: &mut Ledger) {
+    if let Some(text) = imbalance::unnamed_snapshots(case) {
+        ledger.claim(combine::Claim {
+            item: Item::MemoryStats,
+            label: None,
+            severity: rankscope_model::Severity::Info,
+            confidence: 1.0,
+            text,
+            ranks: vec![],
+            refs: case.refs(case.evidence.snapshots.iter().map(|snapshot| &snapshot.at)),
+        });
+    }
     let Some(text) = case.main.as_ref().and_then(|(comparison, _)| imbalance::left_out_text(comparison)) else {
         return;
     };
@@ -140,19 +166,29 @@ fn findings(ledger: &Ledger) -> Vec<Finding> {
     numbered.collect()
 }
 
-fn entry(item: Item, verdict: Verdict, first: Option<&Cause>, ledger: &Ledger, findings: &[Finding]) -> ChecklistEntry {
+fn entry(
+    case: &Case,
+    item: Item,
+    verdict: Verdict,
+    first: Option<&Cause>,
+    ledger: &Ledger,
+    findings: &[Finding],
+) -> ChecklistEntry {
     let status = ledger.status_of(item);
     let mut collect = ledger.collects_of(item, first.map(|cause| cause.label));
-    if matches!(status, ItemStatus::Unknown | ItemStatus::Suspect) {
+    // A leading cause that is not settled always has something that would settle it.
+    let leads = first.is_some_and(|cause| !is_settled(cause) && cause.label.item() == item);
+    if leads || matches!(status, ItemStatus::Unknown | ItemStatus::Suspect) {
         // Once a cause is settled, what is left to prove is its fix, even where the cards are equal.
-        let is_settled = first.is_some_and(|cause| cause.confidence >= SETTLED);
-        let towards = if is_settled { Verdict::Imbalance } else { verdict };
+        let towards = if first.is_some_and(is_settled) { Verdict::Imbalance } else { verdict };
         for wanted in collect::for_item(item, towards) {
             if !collect.contains(&wanted) {
                 collect.push(wanted);
             }
         }
     }
+    // What was given already is asked for last.
+    collect.sort_by_key(|wanted| collect::is_given(case, wanted));
     ChecklistEntry {
         stage: item.stage().number(),
         item,

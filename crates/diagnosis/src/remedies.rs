@@ -1,274 +1,389 @@
-//! What to do about each cause: text, a blank line, then code lines that start with a space, `+` or `-`.
+//! What to do about each cause: text and, where a change of code or of a command is known, a blank line and lines that
+//! start with a space or `+`.
 //!
-//! Never a smaller batch, gradient accumulation, a memory cap or swap: they hide a difference, they do not cure it.
+//! Lines to remove are the user's own or none: `fixes.rs` makes those. Never a smaller batch, gradient accumulation, a
+//! memory cap or swap: they hide a difference, they do not cure it.
 
-use rankscope_model::CauseLabel;
+use crate::case::Case;
+use rankscope_model::{CauseLabel, Framework, LaunchSetting, Launcher, Starter, Subject};
+use std::collections::BTreeSet;
 
-/// The remedy of a label.
-pub(crate) fn remedy(label: CauseLabel) -> &'static str {
+/// What is known of the job that a remedy has to fit.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Setting {
+    /// GPUs of the node, where something counts them.
+    cards: Option<usize>,
+    /// GPUs other than those that stand out; empty where nobody does.
+    others: Vec<u32>,
+    frameworks: BTreeSet<Framework>,
+    /// How a process learns its local rank.
+    by: By,
+}
+
+/// What tells a process its local rank.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+enum By {
+    /// `LOCAL_RANK`, as torchrun and most launchers set it.
+    #[default]
+    Environment,
+    Horovod,
+    Mpi,
+    Slurm,
+}
+
+impl Setting {
+    /// Reads tables, scripts, launch settings and stacks.
+    pub fn new(case: &Case) -> Self {
+        let evidence = case.evidence;
+        let launches = || evidence.launches.iter().flat_map(|launch| &launch.facts).map(|fact| &fact.what);
+        let indices: BTreeSet<u32> = case
+            .focus()
+            .into_iter()
+            .flat_map(|(_, view)| &view.gpus)
+            .filter_map(|gpu| if matches!(gpu.subject, Subject::Device(_)) { gpu.subject.device() } else { None })
+            .collect();
+        let told = launches().find_map(|setting| match setting {
+            LaunchSetting::GpusPerNode(n) | LaunchSetting::ProcessesPerNode(n) => usize::try_from(*n).ok(),
+            _ => None,
+        });
+        let linked = evidence.topologies.iter().map(|topology| topology.gpus.len()).max();
+        let heavy: Vec<Subject> = case.main.iter().flat_map(|(_, spread)| spread.heaviest.iter().copied()).collect();
+        let is_other = |index: &u32| !heavy.contains(&Subject::Device(*index));
+        let stands_out = indices.iter().any(|index| !is_other(index));
+        Self {
+            cards: Some(indices.len()).filter(|n| *n > 0).or(linked).or(told).filter(|n| *n > 0),
+            others: if stands_out { indices.iter().copied().filter(is_other).collect() } else { Vec::new() },
+            frameworks: frameworks(case),
+            by: by(case),
+        }
+    }
+
+    fn uses(&self, framework: Framework) -> bool {
+        self.frameworks.contains(&framework)
+    }
+
+    /// The number of processes to start: as many as there are GPUs, which the launcher counts where nobody else has.
+    fn processes(&self) -> String {
+        self.cards.map_or_else(|| "gpu".to_owned(), |n| n.to_string())
+    }
+
+    /// The local rank as an expression.
+    fn local_rank(&self) -> &'static str {
+        match self.by {
+            By::Environment => "int(os.environ[\"LOCAL_RANK\"])",
+            By::Horovod => "hvd.local_rank()",
+            By::Mpi => "int(os.environ[\"OMPI_COMM_WORLD_LOCAL_RANK\"])",
+            By::Slurm => "int(os.environ[\"SLURM_LOCALID\"])",
+        }
+    }
+
+    /// `1,2,3` for the cards that do not stand out; nothing when none is left.
+    fn other_cards(&self) -> Option<String> {
+        let list: Vec<String> = self.others.iter().map(u32::to_string).collect();
+        (!list.is_empty()).then(|| list.join(","))
+    }
+}
+
+fn frameworks(case: &Case) -> BTreeSet<Framework> {
+    let evidence = case.evidence;
+    let mut found: BTreeSet<Framework> =
+        evidence.scripts.iter().flat_map(|script| script.frameworks.iter().copied()).collect();
+    for setting in evidence.launches.iter().flat_map(|launch| &launch.facts).map(|fact| &fact.what) {
+        found.extend(match setting {
+            LaunchSetting::ShardingStrategy(_) | LaunchSetting::StateDictType(_) => Some(Framework::Fsdp),
+            LaunchSetting::DistributedType(kind) if kind.eq_ignore_ascii_case("fsdp") => Some(Framework::Fsdp),
+            LaunchSetting::ZeroStage(_)
+            | LaunchSetting::GathersWeightsOnSave(_)
+            | LaunchSetting::OffloadOptimizer(_)
+            | LaunchSetting::OffloadParameters(_)
+            | LaunchSetting::Starter(Starter::Deepspeed) => Some(Framework::DeepSpeed),
+            LaunchSetting::Starter(Starter::Horovod) => Some(Framework::Horovod),
+            _ => None,
+        });
+    }
+    for frame in evidence.ooms.iter().flat_map(|oom| &oom.frames) {
+        let file = frame.file.replace('\\', "/");
+        let signs = [
+            ("/fsdp/", Framework::Fsdp),
+            ("fully_sharded_data_parallel", Framework::Fsdp),
+            ("/deepspeed/", Framework::DeepSpeed),
+            ("/horovod/", Framework::Horovod),
+            ("/lightning/", Framework::Lightning),
+            ("/pytorch_lightning/", Framework::Lightning),
+        ];
+        found.extend(signs.iter().filter(|(part, _)| file.contains(part)).map(|(_, framework)| *framework));
+    }
+    found
+}
+
+fn by(case: &Case) -> By {
+    let starters = || {
+        case.evidence.launches.iter().flat_map(|launch| &launch.facts).filter_map(|fact| match &fact.what {
+            LaunchSetting::Starter(starter) => Some(*starter),
+            _ => None,
+        })
+    };
+    let starts = |starter: Starter, launcher: Launcher| {
+        starters().any(|found| found == starter) || case.scripts.starts_by(launcher)
+    };
+    if case.scripts.uses(Framework::Horovod) || starts(Starter::Horovod, Launcher::Horovod) {
+        By::Horovod
+    } else if starts(Starter::Mpi, Launcher::Mpi) {
+        By::Mpi
+    } else if starts(Starter::Srun, Launcher::Slurm) && !starters().any(|found| found == Starter::Torchrun) {
+        By::Slurm
+    } else {
+        By::Environment
+    }
+}
+
+/// What to do, in words, and the lines that do it; the words alone where no line is known to fit.
+pub(crate) fn parts(label: CauseLabel, setting: &Setting) -> (&'static str, String) {
+    let local_rank = setting.local_rank();
+    let n = setting.processes();
     match label {
         CauseLabel::CtxNoSetDevice => {
-            "Bind every process to its own GPU before any CUDA or collective call.
-
-  local_rank = int(os.environ[\"LOCAL_RANK\"])
-+ torch.cuda.set_device(local_rank)
-+ device = torch.device(\"cuda\", local_rank)
-- dist.init_process_group(\"nccl\")
-+ dist.init_process_group(\"nccl\", device_id=device)"
+            let words = "Bind every process to its own GPU before any CUDA or collective call.";
+            if setting.by == By::Horovod {
+                (words, format!("  hvd.init()\n+ torch.cuda.set_device({local_rank})  # the very next line"))
+            } else {
+                (
+                    words,
+                    format!(
+                        "+ local_rank = {local_rank}\n+ torch.cuda.set_device(local_rank)\n+ dist.init_process_group(\"nccl\", device_id=torch.device(\"cuda\", local_rank))"
+                    ),
+                )
+            }
         }
-        CauseLabel::CkptNoMapLocation => {
-            "Load checkpoints to the CPU, or onto the rank's own GPU; otherwise tensors come back on the GPU that saved them.
-
-- state = torch.load(path)
-+ state = torch.load(path, map_location=\"cpu\")
-  model.load_state_dict(state[\"model\"])
-+ del state"
-        }
-        CauseLabel::HelperThreadOrLibCtx => {
-            "The current device is kept per thread and does not carry over to helper threads or libraries. Set it there too, or hide the other GPUs from the process before CUDA starts.
-
-  def worker():
-+     torch.cuda.set_device(local_rank)
-      ...
-
-+ os.environ[\"CUDA_VISIBLE_DEVICES\"] = os.environ[\"LOCAL_RANK\"]  # first lines, before import torch; the device is then cuda:0"
-        }
-        CauseLabel::HardcodedOrDefaultDevice => {
-            "Name the rank's own device wherever code names a device; move nothing to a GPU before the ranks are started.
-
-- model.to(\"cuda:0\")
-+ model.to(torch.device(\"cuda\", local_rank))"
-        }
-        CauseLabel::RankGpuMapping => {
-            "Give each rank of a node its own GPU: use the local rank, not the global one, and set CUDA_VISIBLE_DEVICES before the first CUDA call.
-
-- torch.cuda.set_device(0)
-+ torch.cuda.set_device(int(os.environ[\"LOCAL_RANK\"]))  # MPI: OMPI_COMM_WORLD_LOCAL_RANK, Slurm: SLURM_LOCALID"
-        }
-        CauseLabel::ObjectCollectiveDevice => {
-            "Send CPU objects through object collectives: a CUDA tensor is revived on its sender's GPU in every receiver.
-
-- dist.all_gather_object(out, {\"loss\": loss})
-+ dist.all_gather_object(out, {\"loss\": loss.item()})  # tensors: .detach().cpu()"
-        }
-        CauseLabel::CtxInWorkerProcesses => {
-            "Keep CUDA out of loader workers and side processes: return CPU tensors and move them in the training process, or hide the GPUs from the helpers.
-
-  def worker_init(_):
-+     os.environ[\"CUDA_VISIBLE_DEVICES\"] = \"\"
-  loader = DataLoader(dataset, num_workers=8, worker_init_fn=worker_init)
-- return image.cuda()
-+ return image"
-        }
-        CauseLabel::SingleGpuJobIdleContexts => {
-            "The job is one process. Start one per GPU, or show it only the GPU that it uses.
-
-- python train.py
-+ torchrun --nproc_per_node=8 train.py"
-        }
-        CauseLabel::DataparallelMaster => {
-            "Replace DataParallel, which gathers outputs and gradients on its first GPU, by one process per GPU.
-
-- model = torch.nn.DataParallel(model).cuda()
-+ torch.cuda.set_device(local_rank)
-+ dist.init_process_group(\"nccl\")
-+ model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])
-- python train.py
-+ torchrun --nproc_per_node=8 train.py"
-        }
-        CauseLabel::Rank0Eval => {
-            "Evaluate on all ranks with a sharded loader, or in a process of its own; keep no graph while evaluating.
-
-- if rank == 0:
--     evaluate(model.module, full_loader)
-+ with torch.inference_mode():
-+     evaluate(model, DataLoader(val_set, sampler=DistributedSampler(val_set, shuffle=False)))"
-        }
-        CauseLabel::CkptStateGather => {
-            "Save sharded, or gather the full state on the CPU.
-
-- with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):
-+ cpu = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
-+ with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, cpu):
-      state = model.state_dict()"
-        }
-        CauseLabel::Rank0LoggingOrTrace => {
-            "Trace graphs and draw samples on the CPU or in a process of its own, without a graph.
-
-- if rank == 0:
--     writer.add_graph(model, batch)
-+ if rank == 0:
-+     writer.add_graph(copy.deepcopy(model).cpu(), batch.cpu())"
-        }
-        CauseLabel::MetricGatherOnGpu => {
-            "Move predictions off the GPU before they are kept or gathered; reduce numbers, not tensors.
-
-- outputs.append(logits)
-+ outputs.append(logits.detach().cpu())"
-        }
+        CauseLabel::CkptNoMapLocation => (
+            "Load checkpoints to the CPU, or onto the rank's own GPU; otherwise tensors come back on the GPU that saved them.",
+            "+ state = torch.load(path, map_location=\"cpu\")\n  model.load_state_dict(state[\"model\"])\n+ del state".to_owned(),
+        ),
+        CauseLabel::HelperThreadOrLibCtx => (
+            "The current device is kept per thread and does not carry over to helper threads or libraries. Set it there too, or hide the other GPUs from the process before CUDA starts: first lines of the program, before import torch; the device is then cuda:0.",
+            format!(
+                "  def worker():  # runs in the thread\n+     torch.cuda.set_device({local_rank})\n\n+ os.environ[\"CUDA_VISIBLE_DEVICES\"] = str({local_rank})"
+            ),
+        ),
+        CauseLabel::HardcodedOrDefaultDevice => (
+            "Name the rank's own device wherever code or a library is told a device (.to(), device_map, device_id); move nothing to a GPU before the ranks are started.",
+            format!("+ device = torch.device(\"cuda\", {local_rank})"),
+        ),
+        CauseLabel::RankGpuMapping if setting.uses(Framework::TensorFlow) => (
+            "Give each rank of a node its own GPU: use the local rank, not the global one, before TensorFlow touches a GPU.",
+            format!(
+                "+ gpus = tf.config.list_physical_devices(\"GPU\")\n+ tf.config.set_visible_devices(gpus[{local_rank}], \"GPU\")"
+            ),
+        ),
+        CauseLabel::RankGpuMapping => (
+            "Give each rank of a node its own GPU: use the local rank, not the global one, and set CUDA_VISIBLE_DEVICES before the first CUDA call.",
+            format!("+ torch.cuda.set_device({local_rank})"),
+        ),
+        CauseLabel::ObjectCollectiveDevice => (
+            "Send CPU objects through object collectives: a CUDA tensor is revived on its sender's GPU in every receiver. Numbers go as .item(), tensors as .detach().cpu().",
+            String::new(),
+        ),
+        CauseLabel::CtxInWorkerProcesses => (
+            "Keep CUDA out of loader workers and side processes: return CPU tensors and move them in the training process, or hide the GPUs from the helpers.",
+            "+ def hide_gpus(_):\n+     os.environ[\"CUDA_VISIBLE_DEVICES\"] = \"\"\n  DataLoader(..., worker_init_fn=hide_gpus)".to_owned(),
+        ),
+        CauseLabel::SingleGpuJobIdleContexts => (
+            "The job is one process. Start one per GPU, or show it only the GPU that it uses.",
+            format!("+ torchrun --nproc_per_node={n} train.py  # needs DistributedDataParallel in the script"),
+        ),
+        CauseLabel::DataparallelMaster => (
+            "Replace DataParallel, which gathers outputs and gradients on its first GPU, by one process per GPU.",
+            format!(
+                "+ torch.cuda.set_device(int(os.environ[\"LOCAL_RANK\"]))\n+ dist.init_process_group(\"nccl\")\n+ model = DistributedDataParallel(model.cuda())\n+ torchrun --nproc_per_node={n} train.py"
+            ),
+        ),
+        CauseLabel::Rank0Eval => (
+            "Evaluate on all ranks with a sharded loader, or in a process of its own; keep no graph while evaluating.",
+            "+ with torch.inference_mode():\n+     evaluate(model, DataLoader(val_set, sampler=DistributedSampler(val_set, shuffle=False)))".to_owned(),
+        ),
+        CauseLabel::CkptStateGather if setting.uses(Framework::DeepSpeed) => (
+            "Save what each rank holds and put the weights together afterwards on a CPU (zero_to_fp32.py, which DeepSpeed writes beside the checkpoint), instead of gathering all weights on one GPU while training.",
+            "+ \"stage3_gather_16bit_weights_on_model_save\": false".to_owned(),
+        ),
+        CauseLabel::CkptStateGather if setting.uses(Framework::Fsdp) => (
+            "Save sharded (a SHARDED_STATE_DICT, or torch.distributed.checkpoint), or gather the full state on the CPU of one rank.",
+            "+ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict\n+ state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))".to_owned(),
+        ),
+        CauseLabel::CkptStateGather => (
+            "Save what each rank holds, or gather the full state in the memory of the host, not on a GPU.",
+            String::new(),
+        ),
+        CauseLabel::Rank0LoggingOrTrace => (
+            "Trace graphs and draw samples on the CPU, on a copy of the model, or in a process of its own, and without a graph.",
+            "+ with torch.inference_mode():  # around the samples".to_owned(),
+        ),
+        CauseLabel::MetricGatherOnGpu => (
+            "Move predictions off the GPU before they are kept or gathered; reduce numbers, not tensors.",
+            "+ outputs.append(logits.detach().cpu())".to_owned(),
+        ),
         CauseLabel::Rank0AuxBuffers => {
-            "Hold the buffer on all ranks alike, shard it, or keep it on the CPU.
-
-- if rank == 0:
--     ema = copy.deepcopy(model)
-+ ema = copy.deepcopy(model).cpu()  # or one shard per rank"
+            ("Hold the buffer on all ranks alike, shard it, or keep it on the CPU.", String::new())
         }
-        CauseLabel::VariableShapeBatches => {
-            "Pack batches by tokens (or pixels) instead of samples and deal them round-robin: sort by length, fill up to a budget, batch index mod world size is the rank. Token counts come near each other, not equal; with drop_last sample counts agree and the tail is dropped.
-
-- loader = DataLoader(dataset, batch_size=64, sampler=DistributedSampler(dataset))
-+ loader = DataLoader(dataset, batch_sampler=TokenBatchSampler(lengths, max_tokens=32768, num_replicas=world, rank=rank))"
-        }
-        CauseLabel::SamplerMissingOrNoSetEpoch => {
-            "Give every rank its own shard and reshuffle it each epoch. drop_last makes sample counts equal and drops up to world size - 1 samples.
-
-+ sampler = DistributedSampler(dataset, shuffle=True, drop_last=True)
-- loader = DataLoader(dataset, batch_size=64, shuffle=True)
-+ loader = DataLoader(dataset, batch_size=64, sampler=sampler)
-  for epoch in range(epochs):
-+     sampler.set_epoch(epoch)"
-        }
-        CauseLabel::UnevenBatchSplit => {
-            "Make the global batch a multiple of the world size and drop the incomplete tail (up to one batch of samples per epoch is left out).
-
-- loader = DataLoader(dataset, batch_size=global_batch // world, sampler=sampler)
-+ assert global_batch % world == 0
-+ loader = DataLoader(dataset, batch_size=global_batch // world, sampler=sampler, drop_last=True)"
-        }
-        CauseLabel::MoeRoutingImbalance => {
-            "Balance the router: add the auxiliary load loss, or bound the tokens per expert.
-
-- moe = MoE(num_experts=64, k=2, drop_tokens=False)
-+ moe = MoE(num_experts=64, k=2, capacity_factor=1.25)"
-        }
-        CauseLabel::PipelineStageImbalance => {
-            "Cut the stages by bytes: count embeddings and the output layer, and give early stages fewer layers, since they hold more batches in flight.
-
-- partition_method=\"uniform\"
-+ partition_method=\"parameters\"  # or an explicit list of layers per stage"
-        }
-        CauseLabel::EmbeddingTableSharding => {
-            "Place tables by bytes, and split the largest by rows.
-
-- owner = table_index % world
-+ plan = sorted(tables, key=lambda t: -t.nbytes)  # largest first onto the emptiest rank"
-        }
-        CauseLabel::ColocatedEngineOrDeviceMap => {
-            "Give the other engine GPUs of its own, or spread its parts over all cards alike.
-
-- CUDA_VISIBLE_DEVICES=0,1,2,3 python train.py
-+ CUDA_VISIBLE_DEVICES=0,1,2 python train.py
-+ CUDA_VISIBLE_DEVICES=3 python serve.py"
-        }
-        CauseLabel::OptimizerOrWrapOrder => {
-            "Move, wrap, then build the optimizer from the wrapped parameters.
-
-- optimizer = AdamW(model.parameters())
-  model = FSDP(model.to(local_rank))
-+ optimizer = AdamW(model.parameters())"
-        }
+        CauseLabel::VariableShapeBatches => (
+            "Pack batches by tokens (or pixels) instead of samples and deal them round-robin: sort by length, fill up to a budget, batch index mod world size is the rank. Token counts come near each other, not equal; with drop_last sample counts agree and the tail is dropped.",
+            "+ loader = DataLoader(dataset, batch_sampler=TokenBatchSampler(lengths, max_tokens=budget, num_replicas=world, rank=rank))".to_owned(),
+        ),
+        CauseLabel::SamplerMissingOrNoSetEpoch => (
+            "Give every rank its own shard and reshuffle it each epoch. drop_last makes sample counts equal and drops up to world size - 1 samples.",
+            "+ sampler = DistributedSampler(dataset, shuffle=True, drop_last=True)\n+ loader = DataLoader(dataset, batch_size=batch_size, sampler=sampler)\n  for epoch in range(epochs):\n+     sampler.set_epoch(epoch)".to_owned(),
+        ),
+        CauseLabel::UnevenBatchSplit => (
+            "Make the global batch a multiple of the world size and drop the incomplete tail (up to one batch of samples per epoch is left out).",
+            "+ assert global_batch % world == 0\n+ loader = DataLoader(dataset, batch_size=global_batch // world, sampler=sampler, drop_last=True)".to_owned(),
+        ),
+        CauseLabel::MoeRoutingImbalance => (
+            "Balance the router: add the auxiliary load loss, or bound the tokens per expert by a capacity factor.",
+            String::new(),
+        ),
+        CauseLabel::PipelineStageImbalance => (
+            "Cut the stages by bytes: count embeddings and the output layer, and give early stages fewer layers, since they hold more batches in flight.",
+            String::new(),
+        ),
+        CauseLabel::EmbeddingTableSharding => (
+            "Place tables by bytes, and split the largest by rows.",
+            "+ plan = sorted(tables, key=lambda t: -t.nbytes)  # largest first onto the emptiest rank".to_owned(),
+        ),
+        CauseLabel::ColocatedEngineOrDeviceMap => (
+            "Give the other engine GPUs of its own, or spread its parts over all cards alike. With too few cards for that, let it free its memory while training runs (sleep mode), or bound its share.",
+            String::new(),
+        ),
+        CauseLabel::OptimizerOrWrapOrder => (
+            "Move, wrap, then build the optimizer from the wrapped parameters.",
+            "+ optimizer = AdamW(model.parameters())  # behind the line that wraps the model".to_owned(),
+        ),
+        CauseLabel::ShardedInitAsymmetry if setting.uses(Framework::Fsdp) => (
+            "Initialise all ranks alike: on the meta device, then shard, then load shards.",
+            "+ with torch.device(\"meta\"):\n+     model = build()\n+ fully_shard(model)\n+ model.to_empty(device=\"cuda\")".to_owned(),
+        ),
         CauseLabel::ShardedInitAsymmetry => {
-            "Initialise all ranks alike: on the meta device, then shard, then load shards.
-
-- model = build() if rank == 0 else build(device=\"meta\")
-+ with torch.device(\"meta\"):
-+     model = build()
-+ fully_shard(model)
-+ model.to_empty(device=\"cuda\")"
+            ("Initialise all ranks alike: on the meta device, then shard, then load shards.", String::new())
         }
-        CauseLabel::AllocatorFragmentation => {
-            "Let segments grow instead of splitting fixed ones, and keep shapes few.
-
-+ PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True torchrun --nproc_per_node=8 train.py"
-        }
-        CauseLabel::StreamHeldBlocks => {
-            "Blocks stay active until every stream that used them is done. Bound how far streams run ahead.
-
-- model = FSDP(model, limit_all_gathers=False)
-+ model = FSDP(model, limit_all_gathers=True)
-+ TORCH_NCCL_AVOID_RECORD_STREAMS=1 torchrun --nproc_per_node=8 train.py"
-        }
-        CauseLabel::NcclNontorchBuffers => {
-            "NCCL takes its buffers outside PyTorch, per communicator and channel. Make fewer communicators, or smaller buffers, and do it on all ranks alike.
-
-+ NCCL_BUFFSIZE=2097152 NCCL_MAX_NCHANNELS=8 torchrun --nproc_per_node=8 train.py"
-        }
-        CauseLabel::CudnnWorkspace => {
-            "Do not search for algorithms on shapes that keep changing.
-
-- torch.backends.cudnn.benchmark = True
-+ torch.backends.cudnn.benchmark = False"
-        }
-        CauseLabel::PerStepLeak => {
-            "Keep no tensor with a graph from one step to the next.
-
-- total_loss += loss
-+ total_loss += loss.item()
-- history.append(output)
-+ history.append(output.detach().cpu())"
-        }
-        CauseLabel::GradAccumOrCkptInconsistent => {
-            "Use the same accumulation count, no_sync blocks and checkpoint wrapping on all ranks and in all runs that are compared.
-
-- with model.no_sync():
--     loss.backward()
-+ with (model.no_sync() if (step + 1) % accum else contextlib.nullcontext()):
-+     loss.backward()"
-        }
+        CauseLabel::AllocatorFragmentation => (
+            "Let segments grow instead of splitting fixed ones, and keep shapes few.",
+            "+ export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True".to_owned(),
+        ),
+        CauseLabel::StreamHeldBlocks if setting.uses(Framework::Fsdp) => (
+            "Blocks stay active until every stream that used them is done. Bound how far streams run ahead: keep limit_all_gathers on (its default), and hand no tensors of one stream to another without need.",
+            "+ export TORCH_NCCL_AVOID_RECORD_STREAMS=1".to_owned(),
+        ),
+        CauseLabel::StreamHeldBlocks => (
+            "Blocks stay active until every stream that used them is done. Bound how far streams run ahead.",
+            "+ export TORCH_NCCL_AVOID_RECORD_STREAMS=1".to_owned(),
+        ),
+        CauseLabel::NcclNontorchBuffers => (
+            "NCCL takes its buffers outside PyTorch, per communicator and channel. Make fewer communicators, or smaller buffers, and do it on all ranks alike.",
+            "+ export NCCL_BUFFSIZE=2097152 NCCL_MAX_NCHANNELS=8".to_owned(),
+        ),
+        CauseLabel::CudnnWorkspace => (
+            "Do not search for algorithms on shapes that keep changing.",
+            "+ torch.backends.cudnn.benchmark = False".to_owned(),
+        ),
+        CauseLabel::PerStepLeak => (
+            "Keep no tensor with a graph from one step to the next: sums of numbers (.item()), lists of host tensors (.detach().cpu()).",
+            String::new(),
+        ),
+        CauseLabel::GradAccumOrCkptInconsistent => (
+            "Use the same accumulation count, no_sync blocks and checkpoint wrapping on all ranks and in all runs that are compared.",
+            String::new(),
+        ),
         CauseLabel::OtherTenant => {
-            "Keep the card for one job: ask the owner of the other process, or start the job on free cards.
-
-  nvidia-smi --query-compute-apps=pid,used_memory,gpu_uuid --format=csv
-  ps -o pid,user,lstart,cmd -p PID
-+ CUDA_VISIBLE_DEVICES=1,2,3 torchrun --nproc_per_node=3 train.py"
+            let look = "  nvidia-smi --query-compute-apps=pid,used_memory,gpu_uuid --format=csv\n  ps -o pid,user,lstart,cmd -p PID";
+            let free = setting.other_cards().map_or_else(String::new, |cards| {
+                format!("\n+ export CUDA_VISIBLE_DEVICES={cards}  # and as many processes")
+            });
+            (
+                "Keep the card for one job: ask the owner of the other process, or start the job on free cards.",
+                format!("{look}{free}"),
+            )
         }
-        CauseLabel::ZombieLeftover => {
-            "End what is left of the earlier job, then start again. Look before you end it.
-
-  ps -o pid,ppid,user,lstart,stat,cmd -p PID
-+ kill PID
-  fuser -v /dev/nvidia*  # processes that hold the device but are not listed"
-        }
-        CauseLabel::HeterogeneousOrDisplayGpu => {
-            "Use equal cards for equal ranks, and a card without a display; otherwise give each card work by its free memory.
-
-+ CUDA_VISIBLE_DEVICES=1,2,3 torchrun --nproc_per_node=3 train.py"
-        }
-        CauseLabel::FrameworkPrealloc => {
-            "Used memory shows what the framework took, not what it needs. Show each process one GPU and let it grow.
-
-+ os.environ[\"CUDA_VISIBLE_DEVICES\"] = str(local_rank)
-+ tf.config.experimental.set_memory_growth(gpu, True)  # JAX: XLA_PYTHON_CLIENT_PREALLOCATE=false"
-        }
-        CauseLabel::Benign => "Nothing to do.",
-        CauseLabel::Unresolved => "Collect what the checklist asks for, most telling first.",
+        CauseLabel::ZombieLeftover => (
+            "End what is left of the earlier job, then start again. Look before you end it.",
+            "  ps -o pid,ppid,user,lstart,stat,cmd -p PID\n+ kill PID\n  fuser -v /dev/nvidia*  # processes that hold the device but are not listed".to_owned(),
+        ),
+        CauseLabel::HeterogeneousOrDisplayGpu => (
+            "Use equal cards for equal ranks, and a card without a display; otherwise give each card work by its free memory.",
+            setting.other_cards().filter(|_| setting.others.len() >= 2).map_or_else(String::new, |cards| {
+                format!("+ export CUDA_VISIBLE_DEVICES={cards}  # and as many processes")
+            }),
+        ),
+        CauseLabel::FrameworkPrealloc if setting.uses(Framework::Jax) => (
+            "Used memory shows what the framework took, not what it needs. Show each process one GPU and let it grow.",
+            "+ export XLA_PYTHON_CLIENT_PREALLOCATE=false".to_owned(),
+        ),
+        CauseLabel::FrameworkPrealloc => (
+            "Used memory shows what the framework took, not what it needs. Show each process one GPU and let it grow (JAX: XLA_PYTHON_CLIENT_PREALLOCATE=false).",
+            "+ for gpu in tf.config.list_physical_devices(\"GPU\"):\n+     tf.config.experimental.set_memory_growth(gpu, True)".to_owned(),
+        ),
+        CauseLabel::Benign => ("Nothing to do.", String::new()),
+        CauseLabel::Unresolved => ("Collect what the checklist asks for, most telling first.", String::new()),
     }
+}
+
+/// The remedy of a label for this job.
+pub(crate) fn remedy(label: CauseLabel, setting: &Setting) -> String {
+    let (words, code) = parts(label, setting);
+    if code.is_empty() { words.to_owned() } else { format!("{words}\n\n{code}") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn settings() -> Vec<Setting> {
+        let of = |framework: Framework, by| Setting { frameworks: [framework].into(), by, ..Setting::default() };
+        vec![
+            Setting::default(),
+            Setting { cards: Some(2), others: vec![1], ..of(Framework::Fsdp, By::Environment) },
+            Setting { cards: Some(4), others: vec![1, 2, 3], ..of(Framework::Horovod, By::Horovod) },
+            of(Framework::DeepSpeed, By::Slurm),
+            of(Framework::TensorFlow, By::Mpi),
+            of(Framework::Jax, By::Environment),
+        ]
+    }
+
     #[test]
-    fn remedies_are_text_then_code_lines() {
-        for label in CauseLabel::ALL {
-            let text = remedy(*label);
+    fn remedies_are_text_then_lines_to_add_and_remove_nothing_unseen() {
+        for (label, setting) in CauseLabel::ALL.iter().flat_map(|label| settings().into_iter().map(move |s| (label, s))) {
+            let text = remedy(*label, &setting);
             assert!(!text.is_empty());
-            let Some((prose, code)) = text.split_once("\n\n") else {
-                assert!(matches!(label, CauseLabel::Benign | CauseLabel::Unresolved), "{label} has no code");
-                continue;
-            };
-            assert!(!prose.contains('\n'), "{label}: prose is one paragraph");
+            let (prose, code) = text.split_once("\n\n").unwrap_or((&text, ""));
+            assert!(!prose.contains('\n') && prose.ends_with('.'), "{label}: prose is one paragraph");
             for line in code.lines().filter(|line| !line.is_empty()) {
-                assert!(line.starts_with([' ', '+', '-']), "{label}: {line}");
+                assert!(line.starts_with([' ', '+']), "{label}: {line}");
             }
         }
     }
 
     #[test]
+    fn remedies_fit_the_job_at_hand() {
+        let all = settings();
+        let two_cards = &all[1];
+        assert!(remedy(CauseLabel::DataparallelMaster, two_cards).contains("--nproc_per_node=2 "));
+        assert!(remedy(CauseLabel::DataparallelMaster, &all[0]).contains("--nproc_per_node=gpu "));
+        assert!(remedy(CauseLabel::OtherTenant, two_cards).contains("CUDA_VISIBLE_DEVICES=1 "));
+        assert!(!remedy(CauseLabel::OtherTenant, &all[0]).contains("CUDA_VISIBLE_DEVICES"));
+        // One card is no job of several.
+        assert!(!remedy(CauseLabel::HeterogeneousOrDisplayGpu, two_cards).contains("CUDA_VISIBLE_DEVICES"));
+        assert!(remedy(CauseLabel::HeterogeneousOrDisplayGpu, &all[2]).contains("CUDA_VISIBLE_DEVICES=1,2,3 "));
+        let horovod = remedy(CauseLabel::CtxNoSetDevice, &all[2]);
+        assert!(horovod.contains("hvd.local_rank()") && !horovod.contains("init_process_group"), "{horovod}");
+        for setting in [&all[0], &all[3]] {
+            let text = remedy(CauseLabel::CkptStateGather, setting);
+            assert!(!text.contains("FSDP") && !text.contains("get_model_state_dict"), "{text}");
+        }
+        assert!(remedy(CauseLabel::CkptStateGather, two_cards).contains("full_state_dict=True"));
+        assert!(remedy(CauseLabel::CkptStateGather, &all[3]).contains("stage3_gather_16bit"));
+    }
+
+    #[test]
     fn no_remedy_hides_the_cause() {
-        for label in CauseLabel::ALL {
-            let text = remedy(*label).to_lowercase();
+        for (label, setting) in CauseLabel::ALL.iter().flat_map(|label| settings().into_iter().map(move |s| (label, s))) {
+            let text = remedy(*label, &setting).to_lowercase();
             for word in ["smaller batch", "reduce the batch", "per_process_memory_fraction", "swap", "max_split_size"] {
                 assert!(!text.contains(word), "{label} advises {word}");
             }

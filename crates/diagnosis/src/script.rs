@@ -3,14 +3,18 @@
 //! Knows facts and their order; knows no cause.
 
 use rankscope_model::{
-    DeviceClass, Evidence, Fact, FactKind, FlowProcess, Framework, GuardKind, Launcher, ScriptEvidence, ScriptFact,
+    ArtifactId, DeviceClass, Evidence, Fact, FactKind, FlowProcess, Framework, GuardKind, Launcher, ScriptEvidence, ScriptFact,
     SetDeviceHow,
 };
+use std::collections::BTreeSet;
 
-/// All scripts of the evidence.
+/// The scripts of the evidence.
 pub(crate) struct ScriptView<'a> {
     evidence: &'a Evidence,
-    scripts: &'a [ScriptEvidence],
+    /// Those that the job of the evidence may have run.
+    scripts: Vec<&'a ScriptEvidence>,
+    /// Later versions of them, and of which.
+    later: Vec<(&'a ScriptEvidence, &'a ScriptEvidence)>,
 }
 
 /// How the script binds each process to its GPU.
@@ -44,9 +48,23 @@ pub(crate) enum Binding<'a> {
 }
 
 impl<'a> ScriptView<'a> {
-    /// Of the evidence.
-    pub fn new(evidence: &'a Evidence) -> Self {
-        Self { evidence, scripts: &evidence.scripts }
+    /// Of the evidence; `before` leaves out scripts that came no earlier than that file. Of two versions of one program
+    /// the first is the one that ran.
+    pub fn new(evidence: &'a Evidence, before: Option<ArtifactId>) -> Self {
+        let mut view = Self { evidence, scripts: Vec::new(), later: Vec::new() };
+        let is_early = |script: &&ScriptEvidence| before.is_none_or(|file| script.at.artifact < file);
+        for script in evidence.scripts.iter().filter(is_early) {
+            match view.scripts.iter().find(|earlier| is_version_of(evidence, script, earlier)) {
+                Some(earlier) => view.later.push((script, *earlier)),
+                None => view.scripts.push(script),
+            }
+        }
+        view
+    }
+
+    /// Scripts that are later versions of others, which they are left out for.
+    pub fn later_versions(&self) -> &[(&'a ScriptEvidence, &'a ScriptEvidence)] {
+        &self.later
     }
 
     /// No script was read.
@@ -61,33 +79,33 @@ impl<'a> ScriptView<'a> {
         let counts = |fact: &&ScriptFact| {
             !(is_distributed && fact.guard.as_ref().is_some_and(|guard| guard.kind == GuardKind::SingleProcess))
         };
-        self.scripts.iter().flat_map(|script| script.all(kind)).filter(counts).collect()
+        self.scripts.iter().copied().flat_map(|script| script.all(kind)).filter(counts).collect()
     }
 
     /// Whether there is one.
     pub fn has(&self, kind: FactKind) -> bool {
-        self.scripts.iter().any(|script| script.has(kind))
+        self.scripts.iter().copied().any(|script| script.has(kind))
     }
 
     /// Some script uses it.
     pub fn uses(&self, framework: Framework) -> bool {
-        self.scripts.iter().any(|script| script.uses(framework))
+        self.scripts.iter().copied().any(|script| script.uses(framework))
     }
 
     /// Some script is started this way.
     pub fn starts_by(&self, launcher: Launcher) -> bool {
-        self.scripts.iter().any(|script| script.launchers.contains(&launcher))
+        self.scripts.iter().copied().any(|script| script.launchers.contains(&launcher))
     }
 
     /// One process for each GPU, as far as the scripts tell.
     pub fn is_distributed(&self) -> bool {
-        self.scripts.iter().any(ScriptEvidence::is_distributed)
+        self.scripts.iter().copied().any(ScriptEvidence::is_distributed)
     }
 
     /// The program itself is among the scripts, whole: what is not in it is not done by it. Code of the project that
     /// was not uploaded may still do it, see [`Self::calls_elsewhere`].
     pub fn is_whole(&self) -> bool {
-        self.scripts.iter().any(|script| script.is_entry) && self.scripts.iter().all(|script| script.is_whole)
+        self.scripts.iter().copied().any(|script| script.is_entry) && self.scripts.iter().copied().all(|script| script.is_whole)
     }
 
     /// Code of the project that was not uploaded is called by a name with one of these words in it.
@@ -105,7 +123,7 @@ impl<'a> ScriptView<'a> {
 
     /// Names that are called in files of the project which are not among the scripts, in lower case.
     fn missing_calls(&self) -> impl Iterator<Item = String> {
-        self.scripts.iter().flat_map(|script| &script.facts).filter_map(|fact| match &fact.what {
+        self.scripts.iter().copied().flat_map(|script| &script.facts).filter_map(|fact| match &fact.what {
             Fact::CallsImported { module, name } if !self.has_module(module) => Some(name.to_ascii_lowercase()),
             _ => None,
         })
@@ -114,7 +132,7 @@ impl<'a> ScriptView<'a> {
     /// The file of a module is among the scripts.
     fn has_module(&self, module: &str) -> bool {
         let stem = module.rsplit('.').next().unwrap_or_default();
-        self.scripts.iter().any(|script| {
+        self.scripts.iter().copied().any(|script| {
             let name = self.evidence.artifact_name(script.at.artifact);
             let own = name.rsplit('/').next().unwrap_or_default();
             own.strip_suffix(".py").is_some_and(|own| own == stem)
@@ -143,7 +161,7 @@ impl<'a> ScriptView<'a> {
                 None => Binding::First { set },
             };
         }
-        if groups.iter().any(|group| binds(&group)) || self.scripts.iter().any(frameworks) {
+        if groups.iter().any(|group| binds(&group)) || self.scripts.iter().copied().any(frameworks) {
             return Binding::Framework;
         }
         let wraps = self.all(FactKind::WrapDdp).into_iter().chain(self.all(FactKind::WrapFsdp));
@@ -164,6 +182,30 @@ impl<'a> ScriptView<'a> {
         };
         kinds.iter().flat_map(|kind| self.all(*kind)).filter(trains).filter(on_default).collect()
     }
+}
+
+/// From this share of equal lines on two programs are versions of one: a fix changes a few lines of it.
+const SAME_PROGRAM: f64 = 0.6;
+
+/// Facts below which equal lines say nothing.
+const FEW_FACTS: usize = 4;
+
+/// Both are programs, and they have one name or mostly the same telling lines.
+fn is_version_of(evidence: &Evidence, later: &ScriptEvidence, earlier: &ScriptEvidence) -> bool {
+    if !later.is_entry || !earlier.is_entry {
+        return false;
+    }
+    let name = |script: &ScriptEvidence| {
+        evidence.artifact_name(script.at.artifact).rsplit('/').next().unwrap_or_default().to_owned()
+    };
+    let lines = |script: &'_ ScriptEvidence| -> BTreeSet<String> {
+        script.facts.iter().map(|fact| fact.at.quote.trim().to_owned()).filter(|line| !line.is_empty()).collect()
+    };
+    let (a, b) = (lines(later), lines(earlier));
+    let common = a.intersection(&b).count();
+    let least = a.len().min(b.len());
+    let is_alike = least >= FEW_FACTS && common as f64 >= least as f64 * SAME_PROGRAM;
+    is_alike || (name(later) == name(earlier) && common > 0)
 }
 
 /// Binds the process for good, not only within a block.

@@ -1,26 +1,34 @@
 //! The headline: which card, how much fuller, because of what; and when nothing is sure, what would settle it.
 
 use crate::case::Case;
-use crate::combine::Ledger;
+use crate::combine::{Ledger, Mechanism};
 use crate::imbalance::{Comparison, Spread};
 use crate::words;
-use rankscope_model::{Bytes, Cause, Quantity, Severity, Subject, Verdict};
+use rankscope_model::{Bytes, Cause, Collect, Item, Quantity, Severity, Subject, Verdict};
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
+/// What to do next, see [`crate::next_step`].
+type Next<'n> = Option<&'n (Item, Collect)>;
+
 /// One or two sentences that can be pasted into a chat.
-pub(crate) fn summary(case: &Case, verdict: Verdict, causes: &[Cause], ledger: &Ledger) -> String {
+pub(crate) fn summary(case: &Case, verdict: Verdict, causes: &[Cause], ledger: &Ledger, next: Next) -> String {
     let text = match verdict {
-        Verdict::Imbalance => imbalance(case, causes, ledger),
+        Verdict::Imbalance => imbalance(case, causes, ledger, next),
         Verdict::UniformPressure => uniform(case, causes, ledger),
         Verdict::Balanced => balanced(case, causes, ledger),
-        Verdict::Inconclusive => inconclusive(case, causes, ledger),
+        Verdict::Inconclusive => inconclusive(case, causes, ledger, next),
     };
-    text.trim().to_owned()
+    match case.after.as_ref().and_then(|after| after.sentence(case)) {
+        Some(later) => format!("{} {later}", text.trim()),
+        None => text.trim().to_owned(),
+    }
 }
 
 /// How sure the mechanism of the first cause is: labels with the same mechanism count together.
 fn mechanism_confidence(causes: &[Cause], ledger: &Ledger) -> f64 {
-    let Some(first) = causes.first().and_then(|c| ledger.mechanism_of(c.label)) else { return 0.0 };
+    let Some(cause) = causes.first() else { return 0.0 };
+    let Some(first) = ledger.mechanism_of(cause.label) else { return named(cause).map_or(0.0, |_| cause.confidence) };
     causes
         .iter()
         .filter(|c| ledger.mechanism_of(c.label).is_some_and(|m| m.because == first.because))
@@ -28,18 +36,33 @@ fn mechanism_confidence(causes: &[Cause], ledger: &Ledger) -> f64 {
         .sum()
 }
 
-fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
+/// The title of a settled cause stands in where no rule said what the cause does to the card.
+fn named(cause: &Cause) -> Option<Mechanism> {
+    crate::is_settled(cause).then(|| Mechanism {
+        because: words::lower_first(cause.label.title()),
+        alone: format!("{}.", cause.label.title()),
+        explained: None,
+    })
+}
+
+/// What the first cause does, if a rule or its own title says so.
+fn mechanism(causes: &[Cause], ledger: &Ledger) -> Option<Mechanism> {
+    let first = causes.first()?;
+    ledger.mechanism_of(first.label).cloned().or_else(|| named(first))
+}
+
+fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next) -> String {
     let Some((comparison, spread)) = &case.main else { return String::new() };
     let (head, figures) = headline(case, comparison, spread);
     let first = causes.first();
     let confidence = mechanism_confidence(causes, ledger);
-    let mechanism = first.and_then(|cause| ledger.mechanism_of(cause.label));
+    let mechanism = mechanism(causes, ledger);
     let Some((cause, mechanism)) = first.zip(mechanism).filter(|_| confidence >= case.policy.likely) else {
         let candidate = first.map_or_else(String::new, |cause| {
             format!(" One thing that would look like this: {}.", words::lower_first(cause.label.title()))
         });
         let figures = figures.map_or_else(String::new, |figures| format!(" ({figures})"));
-        return format!("{head}{figures}; why is not settled.{candidate} {}", settle(first, ledger));
+        return format!("{head}{figures}; why is not settled.{candidate} {}", settle(next));
     };
     let link = if confidence >= case.policy.sure { "because" } else { "probably because" };
     let figures = figures.map_or_else(String::new, |figures| format!(": {figures}"));
@@ -156,8 +179,7 @@ fn balanced(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
     with_side_note(case, head, causes, ledger)
 }
 
-fn inconclusive(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
-    let first = causes.first();
+fn inconclusive(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next) -> String {
     let head = if let Some((comparison, spread)) = case.main.as_ref().filter(|(_, spread)| spread.stands_out()) {
         let (head, figures) = headline(case, comparison, spread);
         let figures = figures.map_or_else(String::new, |figures| format!(" ({figures})"));
@@ -178,29 +200,35 @@ fn inconclusive(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
         return "Nothing was read yet. Add an nvidia-smi table, a step log, an out-of-memory message or a memory snapshot."
             .to_owned();
     } else {
-        match first.and_then(|cause| Some((cause, ledger.mechanism_of(cause.label)?))) {
-            Some((_, m)) if mechanism_confidence(causes, ledger) >= case.policy.likely => {
-                return format!("{} {}", m.alone, settle(first, ledger));
+        match mechanism(causes, ledger) {
+            Some(m) if mechanism_confidence(causes, ledger) >= case.policy.likely => {
+                return format!("{} {}", m.alone, settle(next));
             }
             _ => nothing_to_compare(case, ledger),
         }
     };
-    format!("{} {}", with_side_note(case, head, causes, ledger), settle(first, ledger))
+    format!("{} {}", with_side_note(case, head, causes, ledger), settle(next))
 }
 
 fn nothing_to_compare(case: &Case, ledger: &Ledger) -> String {
-    let has_figures = !(case.evidence.device_tables.is_empty()
-        && case.evidence.steps.is_empty()
-        && case.evidence.ooms.is_empty()
+    let has_figures = !(case.tables.iter().all(|view| view.max_used().is_none() && view.processes.is_empty())
+        && !case.evidence.steps.iter().any(has_memory)
+        && !case.evidence.ooms.iter().any(has_figure)
         && case.evidence.snapshots.is_empty()
         && case.evidence.traces.iter().all(|trace| trace.peak.is_none()));
     if !has_figures {
-        let none = "No memory figures were found in the files.";
+        let none = match without_figures(case).as_slice() {
+            [] => "No memory figures were found in the files.".to_owned(),
+            read => format!("No memory figures were found: what was read is {}.", words::join(read)),
+        };
         let said = ledger.claims.iter().find(|claim| claim.severity >= Severity::Warning);
         return match said.filter(|_| !case.scripts.is_empty()) {
             Some(claim) => format!("{none} The script alone says: {}", claim.text),
-            None => none.to_owned(),
+            None => none,
         };
+    }
+    if let Some(text) = crate::imbalance::unnamed_snapshots(case) {
+        return text;
     }
     if let Some((_, view)) = case.focus() {
         let in_use = view.in_use(case.policy);
@@ -214,29 +242,79 @@ fn nothing_to_compare(case: &Case, ledger: &Ledger) -> String {
             );
         }
     }
-    "The evidence has figures of one rank or card only: nothing to hold them against.".to_owned()
+    match with_figures(case).into_iter().collect::<Vec<_>>().as_slice() {
+        [] => "The figures in the files are of no rank or card that they name: nothing to hold them against.".to_owned(),
+        [only] => format!("Only {only} has figures in the files: there is nothing to hold them against."),
+        several => format!(
+            "{} have figures in the files, but none of the same kind that could be held side by side.",
+            words::capital(&words::subjects(several))
+        ),
+    }
+}
+
+/// An out-of-memory message with a figure of what is held on the device.
+fn has_figure(oom: &rankscope_model::OomEvent) -> bool {
+    let figures = [oom.total, oom.free, oom.this_process, oom.allocated, oom.reserved];
+    figures.iter().any(Option::is_some) || !oom.others.is_empty()
+}
+
+/// A step record with a figure of memory.
+fn has_memory(row: &rankscope_model::StepRecord) -> bool {
+    let quantities =
+        [row.allocated, row.peak_allocated, row.reserved, row.peak_reserved, row.device_used];
+    quantities.iter().any(Option::is_some)
+}
+
+/// What was read and understood although it tells no memory.
+fn without_figures(case: &Case) -> Vec<String> {
+    let evidence = case.evidence;
+    let kinds = [
+        (!evidence.ooms.is_empty(), "an out-of-memory message without figures"),
+        (!evidence.device_tables.is_empty(), "a table without a memory column"),
+        (!evidence.steps.is_empty(), "step lines with batches but no memory"),
+        (!evidence.traces.is_empty(), "a profiler trace without memory events of a GPU"),
+        (!evidence.topologies.is_empty(), "a matrix of links between GPUs"),
+        (!evidence.scripts.is_empty(), "a training script"),
+        (!evidence.launches.is_empty(), "launch settings"),
+        (!evidence.phases.is_empty(), "a log that names phases of the job"),
+    ];
+    kinds.into_iter().filter(|(is_there, _)| *is_there).map(|(_, what)| what.to_owned()).collect()
+}
+
+/// Ranks and cards of which some figure is known.
+fn with_figures(case: &Case) -> BTreeSet<Subject> {
+    let mut found: BTreeSet<Subject> =
+        case.evidence.steps.iter().filter(|row| has_memory(row)).map(|row| row.subject).collect();
+    for oom in case.evidence.ooms.iter().filter(|oom| !oom.host_memory && has_figure(oom)) {
+        found.extend(oom.rank.map(Subject::Rank).or(oom.device.map(Subject::Device)));
+    }
+    for snapshot in &case.evidence.snapshots {
+        match snapshot.rank {
+            Some(rank) => found.extend([Subject::Rank(rank)]),
+            None => found.extend(snapshot.devices.iter().map(|device| Subject::Device(device.device))),
+        }
+    }
+    found.extend(case.evidence.traces.iter().filter(|trace| trace.peak.is_some()).filter_map(crate::traces::subject));
+    found
 }
 
 /// Adds what is known of the first cause when it is at least likely.
 fn with_side_note(case: &Case, head: String, causes: &[Cause], ledger: &Ledger) -> String {
-    let note = causes
-        .first()
-        .and_then(|cause| ledger.mechanism_of(cause.label))
-        .filter(|_| mechanism_confidence(causes, ledger) >= case.policy.likely);
+    let note =
+        mechanism(causes, ledger).filter(|_| mechanism_confidence(causes, ledger) >= case.policy.likely);
     match note {
         Some(mechanism) => format!("{head} {}", mechanism.alone),
         None => head,
     }
 }
 
-/// What would settle it, from the first thing that the leading item wants collected.
-fn settle(first: Option<&Cause>, ledger: &Ledger) -> String {
-    let item = first.map_or(rankscope_model::Item::DeviceVisibility, |cause| cause.label.item());
-    let wanted = ledger.collects_of(item, first.map(|cause| cause.label)).into_iter().next();
-    let command = wanted
-        .or_else(|| crate::collect::for_item(item, Verdict::Inconclusive).into_iter().next())
-        .map(|collect| collect.what)
-        .unwrap_or_default();
-    let what = command.split([';', ':', '.']).next().unwrap_or_default().trim();
-    if what.is_empty() { String::new() } else { format!("What would settle it: {}.", words::lower_first(what)) }
+/// What would settle it, or prove the fix: the next step in a clause.
+fn settle(next: Next) -> String {
+    let Some((item, collect)) = next else { return String::new() };
+    let what = collect.what.split([';', ':', '.']).next().unwrap_or_default().trim();
+    match (what, item) {
+        ("", _) => String::new(),
+        (_, Item::Verified) => format!("What would prove the fix: {}.", words::lower_first(what)),
+        (_, _) => format!("What would settle it: {}.", words::lower_first(what)),
+    }
 }

@@ -239,6 +239,17 @@ fn home(rows: &[&ProcessRow], crowded: Option<Subject>) -> Option<Subject> {
     }
 }
 
+/// Bytes of all rows together; `None` when a size is not printed: a missing size is not zero.
+pub(crate) fn sum_of(rows: &[&ProcessRow]) -> Option<u64> {
+    rows.iter().try_fold(0u64, |sum, row| Some(sum.saturating_add(row.used?.0)))
+}
+
+/// `871 MiB each`; `memory` when a size is not printed.
+pub(crate) fn sizes_of(rows: &[&ProcessRow]) -> String {
+    let sizes: Option<Vec<u64>> = rows.iter().map(|row| row.used.map(|b| b.0)).collect();
+    sizes.filter(|sizes| !sizes.is_empty()).map_or_else(|| "memory".to_owned(), |sizes| crate::words::sizes(&sizes))
+}
+
 /// Cards of equal capacity, largest group first; cards of unknown capacity form their own group.
 pub(crate) fn by_capacity<'g, 'a>(gpus: &[&'g Gpu<'a>], policy: &Policy) -> Vec<Vec<&'g Gpu<'a>>> {
     let mut groups: Vec<Vec<&Gpu>> = Vec::new();

@@ -5,9 +5,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails loudly")]
 
-use rankscope_diagnosis::{Policy, diagnose};
+use rankscope_diagnosis::{Policy, diagnose, next_step};
 use rankscope_ingest::{Limits, read_upload};
-use rankscope_model::{Bytes, CauseLabel, Diagnosis, Evidence, Verdict};
+use rankscope_model::{Bytes, CauseLabel, Diagnosis, Evidence, Item, Verdict};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -141,6 +141,29 @@ fn the_cases_are_judged_right() {
     // The bar is 100 ms optimised; unoptimised and on a busy machine it is still far from a second.
     assert!(slowest < Duration::from_secs(1), "a diagnosis took {slowest:?}");
     assert!(right[0] >= FLOOR.0 && right[1] >= FLOOR.1, "fell below the floor {FLOOR:?}: {right:?}");
+}
+
+/// What the headline says would settle it is the next step, and the fix is to be proven only where a cause is settled.
+#[test]
+fn headline_and_next_step_agree() {
+    let Some(cases) = cases() else { return };
+    let mut compared = 0;
+    for case in &cases {
+        for part in ["full", "given"] {
+            let Some(evidence) = read(&case.folder.join(part)) else { continue };
+            let diagnosis = diagnose(&evidence, &Policy::default());
+            let (item, collect) = next_step(&diagnosis).unwrap();
+            let clause = collect.what.split([';', ':', '.']).next().unwrap().trim().to_lowercase();
+            let lead = if item == Item::Verified { "What would prove the fix: " } else { "What would settle it: " };
+            let said = diagnosis.summary.split_once("What would ").map(|(_, said)| format!("What would {said}"));
+            if let Some(said) = said {
+                compared += 1;
+                let rest = said.strip_prefix(lead).unwrap_or_else(|| panic!("{} {part}: {said} / {item:?}", case.id));
+                assert!(rest.to_lowercase().starts_with(&clause), "{} {part}: {said} / {}", case.id, collect.what);
+            }
+        }
+    }
+    assert!(compared >= 20, "only {compared} headlines name a next step");
 }
 
 /// Real public tables, logs and messages: whatever they are, the diagnosis is sound and accuses no idle machine.

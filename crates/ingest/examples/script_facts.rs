@@ -28,7 +28,7 @@ fn main() {
                 script.frameworks, script.launchers, script.is_entry, script.is_whole
             );
             for fact in &script.facts {
-                let Place::Line(line) = fact.at.place else { continue };
+                let (Place::Line(line) | Place::Lines(line, _)) = fact.at.place else { continue };
                 let guard = fact.guard.as_ref().map_or(String::new(), |g| format!(" IF {:?} `{}`", g.kind, g.text));
                 let flow = fact.flow;
                 println!(

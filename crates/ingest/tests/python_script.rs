@@ -38,7 +38,7 @@ fn one(script: &ScriptEvidence, kind: FactKind) -> &ScriptFact {
 
 fn line(fact: &ScriptFact) -> u64 {
     match fact.at.place {
-        Place::Line(line) => line,
+        Place::Line(line) | Place::Lines(line, _) => line,
         place => panic!("{place:?}"),
     }
 }

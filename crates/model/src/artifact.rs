@@ -122,8 +122,8 @@ pub struct ArtifactInfo {
     pub warnings: Vec<Warning>,
 }
 
-/// A place inside an artifact.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+/// A place inside an artifact; in order of where it begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
     /// 1-based line.
@@ -132,6 +132,29 @@ pub enum Place {
     Lines(u64, u64),
     /// Byte offset of the decompressed content.
     Offset(u64),
+}
+
+impl Place {
+    /// Lines before offsets; by first line, then by last; one line before a range of that line.
+    fn order(self) -> (u8, u64, u64, u8) {
+        match self {
+            Self::Line(line) => (0, line, line, 0),
+            Self::Lines(first, last) => (0, first, last, 1),
+            Self::Offset(offset) => (1, offset, offset, 0),
+        }
+    }
+}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.order().cmp(&other.order())
+    }
 }
 
 /// Where a fact was read.
@@ -235,6 +258,13 @@ mod tests {
         assert_eq!(at(Some(41), Some(47), None).to_string(), "a.txt:41-47");
         assert_eq!(at(Some(41), Some(41), None).to_string(), "a.txt:41");
         assert_eq!(at(None, None, Some(4096)).to_string(), "a.txt@4096");
+    }
+
+    #[test]
+    fn places_stand_in_the_order_of_their_beginning() {
+        let places = [Place::Line(2), Place::Lines(3, 5), Place::Lines(3, 9), Place::Line(4), Place::Offset(1)];
+        assert!(places.is_sorted());
+        assert!(Place::Line(3) < Place::Lines(3, 3));
     }
 
     #[test]

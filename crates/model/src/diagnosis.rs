@@ -66,7 +66,8 @@ pub struct Imbalance {
     pub ratio: f64,
     /// The largest peak.
     pub max_bytes: Bytes,
-    /// The median of all peaks.
+    /// The median of all peaks; of an even count the lower of the two middle ones, so that it is a value some card
+    /// really has, and of two cards the emptier one.
     pub median_bytes: Bytes,
     /// The mean of all peaks.
     pub mean_bytes: Bytes,

@@ -77,7 +77,7 @@ pub struct Peaks {
     pub quantity: Quantity,
     /// In subject order.
     pub bars: Vec<PeakBar>,
-    /// Median of the bars.
+    /// Median of the bars; of an even count the lower of the two middle ones, so that it is a value some bar has.
     pub median: Bytes,
     /// Capacity line, where known and equal for all.
     pub capacity: Option<Bytes>,
@@ -141,6 +141,8 @@ pub enum PartKind {
     OtherRanks,
     /// Processes that are not of this job, or not known to be.
     OtherProcesses,
+    /// Used by processes that are listed without a size; what no listed process uses is in it too.
+    UnsizedProcesses,
     /// Used by the device but by no listed process.
     Unaccounted,
 }
@@ -155,6 +157,7 @@ impl PartKind {
             Self::OutsidePytorch => "outside PyTorch (context, NCCL)",
             Self::OtherRanks => "other ranks",
             Self::OtherProcesses => "other processes",
+            Self::UnsizedProcesses => "listed processes, size not printed",
             Self::Unaccounted => "no listed process",
         }
     }

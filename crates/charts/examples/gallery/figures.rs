@@ -223,6 +223,7 @@ pub fn every_kind() -> Vec<Composition> {
                 (PartKind::OutsidePytorch, 1.5),
                 (PartKind::OtherRanks, 6.0),
                 (PartKind::OtherProcesses, 11.0),
+                (PartKind::UnsizedProcesses, 2.0),
                 (PartKind::Unaccounted, 3.0),
             ],
             Some(A100),

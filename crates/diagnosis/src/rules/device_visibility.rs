@@ -8,7 +8,7 @@ use crate::collect;
 use crate::combine::{Claim, Ledger, Mechanism};
 use crate::policy::{UNREADABLE_NAMES, weight};
 use crate::stats::lower_median;
-use crate::tables::{Gpu, TableView, same_capacity};
+use crate::tables::{Gpu, TableView, same_capacity, sizes_of, sum_of};
 use crate::words;
 use rankscope_model::{
     Bytes, CauseLabel, EvidenceRef, Item, ItemStatus, OomEvent, ProcessListing, ProcessRow, Severity, Subject,
@@ -38,6 +38,9 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
         without_process_rows(case, ledger);
         return;
     };
+    if view.in_use(case.policy).len() == 1 {
+        ledger.collect(ITEM, &[], collect::launch());
+    }
     if crate::tables::is_one_process_job(view, case.policy) {
         return;
     }
@@ -76,6 +79,13 @@ fn listed_by_oom(case: &Case, oom: &OomEvent, ledger: &mut Ledger) {
     if largest <= case.policy.context_max.0 {
         ledger.signal(&FAMILY, weight::GOOD, &text, &refs);
         ledger.signal(&[CauseLabel::CtxInWorkerProcesses], weight::FAIR, &text, &refs);
+        let hold = if count == 1 { "holds" } else { "hold" };
+        let because = format!(
+            "{} also {hold} what a CUDA context takes on it",
+            words::counted(count, "other process", "other processes")
+        );
+        let alone = format!("{text} That is the size of a CUDA context, not of a rank's share of the model.");
+        ledger.mechanism(&FAMILY, &Mechanism { because, alone, explained: None });
     } else if together >= 2 {
         ledger.signal(&[CauseLabel::RankGpuMapping], weight::STRONG, &text, &refs);
         let how_many =
@@ -149,15 +159,17 @@ fn every_process_everywhere(case: &Case, index: usize, view: &TableView, ledger:
     if visited.len() < 2 {
         return false;
     }
-    let sizes: Vec<u64> = foreign.iter().filter_map(|row| row.used).map(|b| b.0).collect();
+    let sum = sum_of(&foreign);
     let refs = case.refs(foreign.iter().map(|row| &row.at));
     let text = format!(
-        "{} of {processes} processes on {cards} GPUs hold memory beyond their own GPU: {} rows of {}.",
+        "{} of {processes} processes on {cards} GPUs hold memory beyond their own GPU: {} rows{}.",
         words::capital(&words::count(view.processes.values().filter(|p| p.rows.len() > 1).count())),
         foreign.len(),
-        words::sizes(&sizes)
+        if sum.is_some() { format!(" of {}", sizes_of(&foreign)) } else { ", sizes not printed".to_owned() }
     );
-    let per_card = sizes.iter().fold(0u64, |sum, b| sum.saturating_add(*b)) / u64::try_from(cards).unwrap_or(1).max(1);
+    let per_card = sum.map(|sum| sum / u64::try_from(cards).unwrap_or(1).max(1)).map_or_else(String::new, |bytes| {
+        format!(": {} per card that no own process uses", Bytes(bytes))
+    });
     ledger.signal(&[CauseLabel::ObjectCollectiveDevice], weight::DECISIVE, &text, &refs);
     let label = CauseLabel::ObjectCollectiveDevice;
     ledger.caveat(label, "A loop over all GPUs in every process (mem_get_info, get_device_properties with a tensor) leaves the same rows.");
@@ -173,10 +185,7 @@ fn every_process_everywhere(case: &Case, index: usize, view: &TableView, ledger:
         &[label],
         &Mechanism {
             because: "every process also holds a context on every other card".to_owned(),
-            alone: format!(
-                "Every process also holds memory on every other card: {} per card that no own process uses.",
-                Bytes(per_card)
-            ),
+            alone: format!("Every process also holds memory on every other card{per_card}."),
             explained: None,
         },
     );
@@ -206,10 +215,11 @@ fn foreign_rows(case: &Case, index: usize, view: &TableView, ledger: &mut Ledger
     let card = *card;
     let homes: Vec<Subject> = homes_of(view, rows);
     let sizes: Vec<u64> = rows.iter().filter_map(|row| row.used).map(|b| b.0).collect();
-    let typical = if sizes.len() == rows.len() { lower_median(&sizes) } else { None };
-    let sum = sizes.iter().fold(0u64, |sum, b| sum.saturating_add(*b));
+    // A missing size is not zero: without all of them nothing is said of how much they are.
+    let sum = sum_of(rows);
+    let typical = sum.and_then(|_| lower_median(&sizes));
     let refs = case.refs(rows.iter().map(|row| &row.at));
-    let size_text = if sizes.is_empty() { "memory".to_owned() } else { words::sizes(&sizes) };
+    let size_text = sizes_of(rows);
     let text = format!(
         "{} at home on {} also {} {size_text} on {card}.",
         words::capital(&words::counted(rows.len(), "process", "processes")),
@@ -221,7 +231,10 @@ fn foreign_rows(case: &Case, index: usize, view: &TableView, ledger: &mut Ledger
     let family: &[CauseLabel] =
         if is_context { &FAMILY } else { &[CauseLabel::HardcodedOrDefaultDevice, CauseLabel::CkptNoMapLocation] };
     match typical {
-        None => ledger.signal(&FAMILY, weight::GOOD, format!("{text} Sizes are not printed."), &refs),
+        None => {
+            let unknown = if sizes.is_empty() { "Sizes are not printed." } else { "Not all sizes are printed." };
+            ledger.signal(&FAMILY, weight::GOOD, format!("{text} {unknown}"), &refs);
+        }
         Some(bytes) if bytes <= case.policy.context_max.0 => {
             ledger.signal(&FAMILY, weight::STRONG, &text, &refs);
             if says_resume(case) {
@@ -281,7 +294,7 @@ fn foreign_rows(case: &Case, index: usize, view: &TableView, ledger: &mut Ledger
         &Mechanism {
             because: format!("{owners} {doing}"),
             alone: format!("{} also {holds} {size_text} on {card}{nobody}.", words::capital(&owners)),
-            explained: (sizes.len() == rows.len()).then_some(sum),
+            explained: sum,
         },
     );
     ledger.ranks(family, &ranks_of(rows));
@@ -328,16 +341,16 @@ fn others_text(view: &TableView, card: Subject, homes: &[Subject]) -> String {
     }
 }
 
-/// How much of the card's gap some bytes account for, as a signal.
+/// How much of the card's gap some bytes account for, as a signal; nothing where the bytes are not known.
 fn share_of_gap(
     case: &Case,
     card: Subject,
-    bytes: u64,
+    bytes: Option<u64>,
     labels: &[CauseLabel],
     refs: &[EvidenceRef],
     ledger: &mut Ledger,
 ) {
-    let Some(gap) = case.gap_on(card).filter(|gap| *gap > 0) else { return };
+    let (Some(gap), Some(bytes)) = (case.gap_on(card).filter(|gap| *gap > 0), bytes) else { return };
     let share = bytes as f64 / gap as f64;
     if share >= case.policy.explains_most {
         let reason = format!(
@@ -483,10 +496,10 @@ fn crowd(case: &Case, view: &TableView, card: Subject, group: &[&ProcessRow], le
     let text = format!(
         "{} of the same name are at home on {card}: {}.",
         words::capital(&words::counted(group.len(), "process", "processes")),
-        words::sizes(&sizes)
+        sizes_of(group)
     );
     let largest = sizes.iter().max().copied().unwrap_or(0);
-    let extra = sizes.iter().fold(0u64, |sum, b| sum.saturating_add(*b)).saturating_sub(largest);
+    let extra = sum_of(group).map(|sum| sum.saturating_sub(largest));
     let full_size = lower_median(&elsewhere).map_or(case.policy.context_max.0, |other| {
         Bytes::from_float(other as f64 * case.policy.visit_share, 1)
             .unwrap_or_default()
@@ -537,7 +550,7 @@ fn crowd(case: &Case, view: &TableView, card: Subject, group: &[&ProcessRow], le
         &Mechanism {
             because: format!("{n} {what} are at home on it"),
             alone: format!("{} {what} are at home on {card}.", words::capital(&n)),
-            explained: Some(extra),
+            explained: extra,
         },
     );
     ledger.ranks(&[label], &ranks_of(group));
@@ -545,10 +558,7 @@ fn crowd(case: &Case, view: &TableView, card: Subject, group: &[&ProcessRow], le
     ledger.collect(
         ITEM,
         &[label],
-        rankscope_model::Collect {
-            what: "Which GPU each rank takes: add the line right after set_device.".to_owned(),
-            command: "print(f\"pid={os.getpid()} rank={os.environ.get('RANK')} local={os.environ.get('LOCAL_RANK')} visible={os.environ.get('CUDA_VISIBLE_DEVICES')} current={torch.cuda.current_device()}\", flush=True)".to_owned(),
-        },
+        collect::which_gpu(),
     );
     ledger.claim(Claim {
         item: ITEM,

@@ -9,19 +9,28 @@ use crate::words;
 use rankscope_model::{Bytes, CauseLabel, ItemStatus, Phase, Severity, StepRecord, Subject};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Some subject's allocated memory grows steadily, in training or in an evaluation.
+pub(super) fn is_seen(case: &Case) -> bool {
+    !growing(case, is_training).is_empty() || !growing_evals(case).is_empty()
+}
+
+/// One evaluation at a time: what grows in each and is given back before the next is kept predictions.
+fn growing_evals<'a>(case: &Case<'a>) -> Vec<Vec<Growth<'a>>> {
+    let is_eval = |key: &Key| key.phase == Some(Phase::Eval);
+    let passes: BTreeSet<u32> = case.steps.rows.keys().filter(|key| is_eval(key)).map(|key| key.pass).collect();
+    passes
+        .iter()
+        .map(|pass| growing(case, |key| is_eval(key) && key.pass == *pass))
+        .filter(|growths| !growths.is_empty())
+        .collect()
+}
+
 pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
     let training = growing(case, is_training);
     if !training.is_empty() {
         told(case, &training, CauseLabel::PerStepLeak, &[CauseLabel::MetricGatherOnGpu], "training", ledger);
     }
-    // One evaluation at a time: what grows in each and is given back before the next is kept predictions.
-    let is_eval = |key: &Key| key.phase == Some(Phase::Eval);
-    let passes: BTreeSet<u32> = case.steps.rows.keys().filter(|key| is_eval(key)).map(|key| key.pass).collect();
-    let evals: Vec<Vec<Growth>> = passes
-        .iter()
-        .map(|pass| growing(case, |key| is_eval(key) && key.pass == *pass))
-        .filter(|growths| !growths.is_empty())
-        .collect();
+    let evals = growing_evals(case);
     let Some(eval) = evals.first().filter(|_| training.is_empty()) else { return };
     told(case, eval, CauseLabel::MetricGatherOnGpu, &[CauseLabel::PerStepLeak], "evaluation", ledger);
     let starts: Vec<u64> = evals.iter().flatten().map(|growth| growth.first).collect();

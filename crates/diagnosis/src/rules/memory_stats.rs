@@ -12,13 +12,11 @@ use rankscope_model::{
 const ITEM: Item = Item::MemoryStats;
 
 pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
-    let mut splits = 0usize;
-    let mut large = 0usize;
+    let mut splits: Vec<Split> = Vec::new();
     let mut refs: Vec<EvidenceRef> = Vec::new();
-    let mut note = |is_large: Option<bool>, at: Vec<EvidenceRef>| {
-        if let Some(is_large) = is_large {
-            splits += 1;
-            large += usize::from(is_large);
+    let mut note = |split: Option<Split>, at: Vec<EvidenceRef>| {
+        if let Some(split) = split {
+            splits.push(split);
             refs.extend(at);
         }
     };
@@ -31,16 +29,20 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
             note(Some(snapshot_device(case, snapshot, device, ledger)), case.refs([&snapshot.at]));
         }
     }
-    if splits > 0 && large == 0 {
+    if splits.iter().all(|split| !split.is_large)
+        && let Some(text) = nothing_large(&splits)
+    {
         refs.truncate(case.policy.max_refs);
-        ledger.status(ITEM, ItemStatus::Pass);
+        // A snapshot knows the allocator's memory only: what lies outside it stays open.
+        if splits.iter().all(|split| split.outside.is_some()) {
+            ledger.status(ITEM, ItemStatus::Pass);
+        }
         ledger.claim(Claim {
             item: ITEM,
             label: None,
             severity: Severity::Info,
             confidence: 0.85,
-            text: "Nearly all of the memory is allocated by PyTorch; neither its cache nor memory outside it is large."
-                .to_owned(),
+            text,
             ranks: vec![],
             refs,
         });
@@ -50,6 +52,38 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
     {
         told_by_log(case, &cache, !events.is_empty(), ledger);
     }
+}
+
+/// How one message or one device of a snapshot splits memory.
+#[derive(Clone, Copy, Default)]
+struct Split {
+    /// A part other than allocated is large.
+    is_large: bool,
+    allocated: Bytes,
+    cached: Bytes,
+    /// Of the process but outside the allocator, where that is told.
+    outside: Option<Bytes>,
+}
+
+/// From this share of reserved on nearly all of it is allocated: half of what counts as a large cache is not even free.
+const NEARLY_ALL: f64 = 0.9;
+
+/// The figures of splits in which nothing but allocated is large.
+fn nothing_large(splits: &[Split]) -> Option<String> {
+    let share = |split: &Split| {
+        let reserved = split.allocated.saturating_add(split.cached).0;
+        if reserved == 0 { 1.0 } else { split.allocated.0 as f64 / reserved as f64 }
+    };
+    let least = splits.iter().map(share).min_by(f64::total_cmp)?;
+    let cached = splits.iter().map(|split| split.cached).max()?;
+    let outside: Option<Vec<Bytes>> = splits.iter().map(|split| split.outside).collect();
+    let head = if least >= NEARLY_ALL { "Nearly all that PyTorch holds is allocated" } else { "PyTorch's cache is small" };
+    let at_least = if splits.len() > 1 { " at least" } else { "" };
+    let tail = match outside.and_then(|all| all.into_iter().max()) {
+        Some(outside) => format!("; {outside} of the process are outside its allocator"),
+        None => "; what lies outside its allocator is not told".to_owned(),
+    };
+    Some(format!("{head}: {}{at_least}, {cached} are cached{tail}.", words::percent(least)))
 }
 
 fn is_nccl(oom: &OomEvent) -> bool {
@@ -76,8 +110,8 @@ fn of_rank(oom: &OomEvent) -> String {
     }
 }
 
-/// `None` when the message has no split; otherwise whether a part other than allocated is large.
-fn message(case: &Case, oom: &OomEvent, ledger: &mut Ledger) -> Option<bool> {
+/// `None` when the message has no split.
+fn message(case: &Case, oom: &OomEvent, ledger: &mut Ledger) -> Option<Split> {
     let policy = case.policy;
     let refs = case.refs([&oom.at]);
     if is_nccl(oom) {
@@ -85,7 +119,7 @@ fn message(case: &Case, oom: &OomEvent, ledger: &mut Ledger) -> Option<bool> {
         // Beside a large cache NCCL is the victim: the memory is there, and PyTorch keeps it.
         let gain = if log_cache(case).is_some() { weight::FAIR } else { weight::STRONG };
         outside(oom, gain, text, None, &refs, ledger);
-        return Some(true);
+        return Some(Split { is_large: true, ..Split::default() });
     }
     let allocated = oom.allocated?;
     let cached = oom.reserved_unallocated.or_else(|| Some(oom.reserved?.saturating_sub(allocated)))?;
@@ -112,7 +146,8 @@ fn message(case: &Case, oom: &OomEvent, ledger: &mut Ledger) -> Option<bool> {
             outside(oom, gain, text, Some(beyond), &refs, ledger);
         }
     }
-    Some(is_large)
+    let beyond = oom.this_process.map(|all| all.saturating_sub(reserved));
+    Some(Split { is_large, allocated, cached, outside: beyond })
 }
 
 fn outside(oom: &OomEvent, gain: f64, text: String, bytes: Option<Bytes>, refs: &[EvidenceRef], ledger: &mut Ledger) {
@@ -149,6 +184,8 @@ fn outside(oom: &OomEvent, gain: f64, text: String, bytes: Option<Bytes>, refs: 
 
 fn cache_is_large(gain: f64, text: String, refs: &[EvidenceRef], rank: Option<u32>, ledger: &mut Ledger) {
     let label = CauseLabel::AllocatorFragmentation;
+    // A cache that is merely large may be what a step has just freed; one that could not be used is a fault.
+    let status = if gain >= weight::STRONG { ItemStatus::Fail } else { ItemStatus::Suspect };
     let gain = if ledger.speaks_for(label) { weight::FAINT } else { gain };
     ledger.signal(&[label], gain, &text, refs);
     ledger.ranks(&[label], rank.as_slice());
@@ -160,7 +197,7 @@ fn cache_is_large(gain: f64, text: String, refs: &[EvidenceRef], rank: Option<u3
             explained: None,
         },
     );
-    ledger.status(ITEM, ItemStatus::Fail);
+    ledger.status(ITEM, status);
     ledger.claim(Claim {
         item: ITEM,
         label: Some(label),
@@ -172,8 +209,7 @@ fn cache_is_large(gain: f64, text: String, refs: &[EvidenceRef], rank: Option<u3
     });
 }
 
-/// Whether a part other than allocated is large.
-fn snapshot_device(case: &Case, snapshot: &SnapshotEvidence, device: &SnapshotDevice, ledger: &mut Ledger) -> bool {
+fn snapshot_device(case: &Case, snapshot: &SnapshotEvidence, device: &SnapshotDevice, ledger: &mut Ledger) -> Split {
     let policy = case.policy;
     let refs = case.refs([&snapshot.at]);
     let rank = snapshot.rank.map(|r| r.0);
@@ -228,7 +264,7 @@ fn snapshot_device(case: &Case, snapshot: &SnapshotEvidence, device: &SnapshotDe
             );
         }
     }
-    is_large
+    Split { is_large, allocated: device.active.max(device.allocated), cached, outside: None }
 }
 
 /// A log line in which reserved is far above allocated.

@@ -27,6 +27,12 @@ mod sharded_init;
 mod unequal_cards;
 mod unsynced_buffers;
 
+/// The label is one that growth in the log speaks for, and the log shows such growth.
+pub(crate) fn rests_on_growth(case: &Case, label: rankscope_model::CauseLabel) -> bool {
+    use rankscope_model::CauseLabel::{MetricGatherOnGpu, PerStepLeak};
+    matches!(label, PerStepLeak | MetricGatherOnGpu) && leaks::is_seen(case)
+}
+
 /// Every rule, in checklist order, so that findings are numbered in the order in which a reader meets the items.
 pub(crate) const ALL: &[fn(&Case, &mut Ledger)] = &[
     device_visibility::apply,

@@ -6,7 +6,7 @@ use crate::collect;
 use crate::combine::{Claim, Ledger, Mechanism};
 use crate::policy::{ENGINE_NAMES, UNREADABLE_NAMES, weight};
 use crate::stats::lower_median;
-use crate::tables::{TableView, is_one_process_job};
+use crate::tables::{TableView, is_one_process_job, sizes_of, sum_of};
 use crate::words;
 use rankscope_model::{Bytes, CauseLabel, Item, ItemStatus, OomEvent, ProcessRow, Severity, Subject};
 use std::collections::BTreeSet;
@@ -39,13 +39,12 @@ fn nameless(case: &Case, view: &TableView, ledger: &mut Ledger) {
     if rows.is_empty() {
         return;
     }
-    let sizes: Vec<u64> = rows.iter().filter_map(|row| row.used).map(|b| b.0).collect();
     let refs = case.refs(rows.iter().map(|row| &row.at));
     let text = format!(
         "{} whose name cannot be read {} {}: the driver still counts {}, the system no longer shows {}.",
         words::capital(&words::counted(rows.len(), "process", "processes")),
         if rows.len() == 1 { "holds" } else { "hold" },
-        words::sizes(&sizes),
+        sizes_of(&rows),
         if rows.len() == 1 { "it" } else { "them" },
         if rows.len() == 1 { "it" } else { "them" },
     );
@@ -54,17 +53,18 @@ fn nameless(case: &Case, view: &TableView, ledger: &mut Ledger) {
     ledger.signal(&[CauseLabel::OtherTenant], weight::FAIR, &text, &refs);
     ledger.caveat(label, "Processes of another user or container can be nameless too.");
     let places: BTreeSet<Subject> = rows.iter().map(|row| row.subject).collect();
-    let sum = sizes.iter().fold(0u64, |sum, b| sum.saturating_add(*b));
+    let sum = sum_of(&rows);
+    let how_much = sum.map_or_else(|| "Memory of unknown size".to_owned(), |sum| Bytes(sum).to_string());
+    let belong = if sum.is_some() { "belong" } else { "belongs" };
     ledger.mechanism(
         &[label],
         &Mechanism {
             because: "processes that the system no longer shows hold memory on it".to_owned(),
             alone: format!(
-                "{} on {} belong to processes that the system no longer shows.",
-                Bytes(sum),
+                "{how_much} on {} {belong} to processes that the system no longer shows.",
                 words::subjects(&places.into_iter().collect::<Vec<_>>())
             ),
-            explained: Some(sum),
+            explained: sum,
         },
     );
     suspect(ledger, &rows);
@@ -103,14 +103,13 @@ fn strangers(case: &Case, view: &TableView, ledger: &mut Ledger) {
         }
         let names: Vec<String> =
             rows.iter().filter_map(|row| row.name.clone()).collect::<BTreeSet<_>>().into_iter().collect();
-        let sizes: Vec<u64> = rows.iter().filter_map(|row| row.used).map(|b| b.0).collect();
-        let sum = sizes.iter().fold(0u64, |sum, b| sum.saturating_add(*b));
+        let sum = sum_of(&rows);
         let refs = case.refs(rows.iter().map(|row| &row.at));
         let text = format!(
             "{card} holds {} that no other GPU in use shows ({}): {}.",
             words::counted(rows.len(), "process", "processes"),
             words::join(&names),
-            words::sizes(&sizes)
+            sizes_of(&rows)
         );
         let is_engine = names.iter().any(|name| ENGINE_NAMES.iter().any(|engine| name.contains(engine)));
         let label = if is_engine { CauseLabel::ColocatedEngineOrDeviceMap } else { CauseLabel::OtherTenant };
@@ -131,20 +130,25 @@ fn strangers(case: &Case, view: &TableView, ledger: &mut Ledger) {
             );
             ledger.caveat(label, "The name alone does not show the owner; ps does.");
         }
-        if sum as f64 >= gap as f64 * case.policy.explains_most {
-            let reason = format!("That is {} of the {} above the median card.", Bytes(sum.min(gap)), Bytes(gap));
-            ledger.signal(&[label], weight::FAIR, reason, &refs);
-        } else if (sum as f64) < gap as f64 * case.policy.explains_little {
-            let reason = format!("That is only {} of the {} above the median card.", Bytes(sum), Bytes(gap));
-            ledger.signal(&[label], -weight::GOOD, reason, &refs);
+        match sum {
+            Some(sum) if sum as f64 >= gap as f64 * case.policy.explains_most => {
+                let reason = format!("That is {} of the {} above the median card.", Bytes(sum.min(gap)), Bytes(gap));
+                ledger.signal(&[label], weight::FAIR, reason, &refs);
+            }
+            Some(sum) if (sum as f64) < gap as f64 * case.policy.explains_little => {
+                let reason = format!("That is only {} of the {} above the median card.", Bytes(sum), Bytes(gap));
+                ledger.signal(&[label], -weight::GOOD, reason, &refs);
+            }
+            _ => {}
         }
+        let how_much = sum.map_or_else(|| "size not printed".to_owned(), |sum| Bytes(sum).to_string());
         let who = if is_engine { "another engine of the job" } else { "a process that is not on the other cards" };
         ledger.mechanism(
             &[label],
             &Mechanism {
-                because: format!("{who} also runs on it ({})", Bytes(sum)),
-                alone: format!("{} also runs on {card} ({}).", words::capital(who), Bytes(sum)),
-                explained: Some(sum),
+                because: format!("{who} also runs on it ({how_much})"),
+                alone: format!("{} also runs on {card} ({how_much}).", words::capital(who)),
+                explained: sum,
             },
         );
         suspect(ledger, &rows);

@@ -267,7 +267,9 @@ fn beyond_the_log(case: &Case, ledger: &mut Ledger) {
         CauseLabel::Rank0LoggingOrTrace,
     ];
     ledger.signal(&labels, weight::FAIR, &text, &refs);
-    if let Some((low, high)) = swing(case) {
+    // Where the stack names the call, the rule that reads stacks says what it was.
+    let is_told = crate::failing::of_stack(&oom.frames).is_some();
+    if let Some((low, high)) = swing(case).filter(|_| !is_told) {
         let reason =
             format!("{text} Peaks swing between {} and {} from step to step as it is.", Bytes(low), Bytes(high));
         let label = CauseLabel::VariableShapeBatches;
@@ -281,22 +283,26 @@ fn beyond_the_log(case: &Case, ledger: &mut Ledger) {
             },
         );
     }
-    for label in labels {
-        ledger.caveat(
-            label,
-            "Evaluation, saving, tracing and a larger batch all look like this; the traceback tells which it was.",
-        );
-    }
     let ranks: Vec<u32> = oom.rank.map(|rank| rank.0).into_iter().collect();
     ledger.ranks(&labels, &ranks);
-    ledger.mechanism(
-        &labels,
-        &Mechanism {
-            because: "something outside the logged steps took memory".to_owned(),
-            alone: format!("{text} Something outside the logged steps took it."),
-            explained: None,
-        },
-    );
+    if !is_told {
+        let which = if oom.frames.is_empty() {
+            "the traceback tells which it was"
+        } else {
+            "the calls in the traceback do not tell which it was"
+        };
+        for label in labels {
+            ledger.caveat(label, format!("Evaluation, saving, tracing and a larger batch all look like this; {which}."));
+        }
+        ledger.mechanism(
+            &labels,
+            &Mechanism {
+                because: "something outside the logged steps took memory".to_owned(),
+                alone: format!("{text} Something outside the logged steps took it."),
+                explained: None,
+            },
+        );
+    }
     ledger.status(ITEM, ItemStatus::Suspect);
     ledger.collect(ITEM, &labels, crate::collect::phase_line());
     ledger.claim(Claim { item: ITEM, label: None, severity: Severity::Warning, confidence: 0.9, text, ranks, refs });

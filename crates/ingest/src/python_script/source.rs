@@ -2,11 +2,34 @@
 //!
 //! Knows offsets and lines; knows no syntax.
 
-use rankscope_model::{ArtifactId, Provenance};
+use rankscope_model::{ArtifactId, Place, Provenance};
 use ruff_text_size::{TextRange, TextSize};
 
 /// Longest piece of an expression that is kept with a fact, in characters.
 const TEXT_CHARS: usize = 160;
+
+/// Lines of one statement that are quoted; of a longer one only the first is.
+const MAX_QUOTE_LINES: u64 = 8;
+
+/// Brackets that are open behind a line, `open` of them in front of it. `None` when a string stays open.
+fn open_brackets(line: &str, mut open: u32) -> Option<u32> {
+    let mut quote = None;
+    let mut chars = line.chars();
+    while let Some(c) = chars.next() {
+        match (quote, c) {
+            (Some(_), '\\') => {
+                chars.next();
+            }
+            (Some(q), c) if c == q => quote = None,
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '#') => break,
+            (None, '(' | '[' | '{') => open = open.saturating_add(1),
+            (None, ')' | ']' | '}') => open = open.saturating_sub(1),
+            (Some(_) | None, _) => {}
+        }
+    }
+    quote.is_none().then_some(open)
+}
 
 /// Decoded source.
 pub(super) struct Source {
@@ -47,14 +70,38 @@ impl Source {
         self.text.get(*start as usize..end).unwrap_or_default().trim_end_matches(['\n', '\r'])
     }
 
-    /// The place of an offset, with the text of its line; in a notebook the quote names the cell.
+    /// The place of an offset, with the text of its line, and of those below it as far as brackets are open: what a
+    /// call says may stand in any of them. In a notebook the quote names the cell.
     pub(super) fn place(&self, artifact: ArtifactId, at: TextSize) -> Provenance {
         let line = self.line(at);
-        let text = self.line_text(line);
-        match self.cell(line) {
-            Some(cell) => Provenance::line(artifact, line, &format!("[cell {cell}] {text}")),
-            None => Provenance::line(artifact, line, text),
+        let last = self.last_line(line);
+        let mut text = self.line_text(line).to_owned();
+        for below in line + 1..=last {
+            text.push('\n');
+            text.push_str(self.line_text(below));
         }
+        let mut place = match self.cell(line) {
+            Some(cell) => Provenance::line(artifact, line, &format!("[cell {cell}] {text}")),
+            None => Provenance::line(artifact, line, &text),
+        };
+        if last > line {
+            place.place = Place::Lines(line, last);
+        }
+        place
+    }
+
+    /// The line on which the brackets that are opened on `line` are closed; `line` itself where that is too far away or
+    /// a string goes over several lines.
+    fn last_line(&self, line: u64) -> u64 {
+        let mut depth = 0u32;
+        for at in line..line + MAX_QUOTE_LINES {
+            match open_brackets(self.line_text(at), depth) {
+                Some(0) => return at,
+                Some(open) => depth = open,
+                None => return line,
+            }
+        }
+        line
     }
 
     fn cell(&self, line: u64) -> Option<usize> {
@@ -89,7 +136,6 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rankscope_model::Place;
 
     #[test]
     fn offsets_become_lines_with_their_text() {
@@ -102,6 +148,19 @@ mod tests {
         assert_eq!(source.slice(TextRange::new(TextSize::new(14), TextSize::new(26))), "c(3, 4)");
         let at = source.place(ArtifactId(3), TextSize::new(8));
         assert_eq!((at.place, at.quote.as_str()), (Place::Line(2), "b = 2"));
+    }
+
+    #[test]
+    fn a_call_over_several_lines_is_quoted_whole() {
+        let source = Source::new("m = load(\n    path,  # (the\n    device_map={\"\": 0})\nrun(\"\"\"a\nb\"\"\")\nf(\n".to_owned());
+        let at = source.place(ArtifactId(0), TextSize::new(4));
+        assert_eq!(at.place, Place::Lines(1, 3));
+        assert_eq!(at.quote, "m = load(\n    path,  # (the\n    device_map={\"\": 0})");
+        // A string or bracket that stays open: the line alone.
+        let line = |line: usize| source.place(ArtifactId(0), TextSize::new(source.starts[line - 1]));
+        assert_eq!((line(4).place, line(6).place), (Place::Line(4), Place::Line(6)));
+        // The end of a statement that began above.
+        assert_eq!(line(3).place, Place::Line(3));
     }
 
     #[test]

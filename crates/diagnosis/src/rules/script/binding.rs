@@ -75,6 +75,7 @@ fn late(told: &mut Told, set: &ScriptFact, touch: &ScriptFact) {
     }
     told.ledger.status(Item::DeviceVisibility, ItemStatus::Suspect);
     told.claim(Item::DeviceVisibility, Some(UNBOUND), Severity::Warning, text, &[touch, set]);
+    told.fix(UNBOUND, fixes::bind_earlier(told.case.evidence, set, touch));
 }
 
 fn shared(told: &mut Told, set: &ScriptFact) {
@@ -83,6 +84,8 @@ fn shared(told: &mut Told, set: &ScriptFact) {
     told.signal(&[CauseLabel::HardcodedOrDefaultDevice], weight::STRONG, &text, &[set]);
     told.ledger.status(Item::DeviceVisibility, ItemStatus::Suspect);
     told.claim(Item::DeviceVisibility, Some(CauseLabel::HardcodedOrDefaultDevice), Severity::Warning, text, &[set]);
+    told.fix(CauseLabel::HardcodedOrDefaultDevice, fixes::look_at(told.case.evidence, set));
+    told.fix(MAPPING, fixes::look_at(told.case.evidence, set));
 }
 
 fn missing(told: &mut Told, at: &ScriptFact) {

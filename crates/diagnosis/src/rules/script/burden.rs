@@ -1,6 +1,7 @@
 //! Work that only some ranks do: evaluation, gathering, saving, sampling, copies of the weights; and `DataParallel`.
 
 use super::{Told, place};
+use crate::fixes;
 use crate::policy::weight;
 use rankscope_model::{CauseLabel, Fact, FactKind, Framework, Item, ItemStatus, Kept, RankWork, ScriptFact, Severity};
 use std::collections::BTreeSet;
@@ -58,6 +59,7 @@ fn data_parallel(told: &mut Told) {
         );
         told.signal(&[label], weight::STRONG, &text, &facts);
         told.signal(&[CauseLabel::SingleGpuJobIdleContexts], -weight::FAIR, &text, &facts);
+        told.fix(label, fixes::look_at(told.case.evidence, first));
         if !told.case.scripts.has(FactKind::WrapDdp) {
             told.ledger.status(ITEM, ItemStatus::Suspect);
             told.claim(ITEM, Some(label), Severity::Warning, text, &facts);
@@ -95,10 +97,12 @@ fn object_collectives(told: &mut Told) {
         told.signal(&[CauseLabel::MetricGatherOnGpu], weight::FAIR, &text, &carried);
         told.ledger.status(Item::DeviceVisibility, ItemStatus::Suspect);
         told.claim(Item::DeviceVisibility, Some(label), Severity::Warning, text, &carried);
+        told.fix(label, fixes::look_at(told.case.evidence, first));
     } else if let Some(first) = unknown.first().copied() {
         let text =
             format!("{} uses an object collective; CUDA tensors in it would open contexts.", place(told.case, first));
         told.signal(&[label], weight::FAIR, &text, &unknown);
+        told.fix(label, fixes::look_at(told.case.evidence, first));
     } else if facts.is_empty()
         && told.case.scripts.is_whole()
         && !told.case.scripts.calls_elsewhere(&["gather", "eval", "metric"])
@@ -116,6 +120,7 @@ fn alone(told: &mut Told, kind: FactKind, label: CauseLabel, gain: f64, doing: &
     told.signal(&[label], gain, &text, &facts);
     told.ledger.status(ITEM, ItemStatus::Suspect);
     told.claim(ITEM, Some(label), Severity::Warning, text, &facts);
+    told.fix(label, fixes::look_at(told.case.evidence, first));
     true
 }
 
@@ -171,6 +176,7 @@ fn full_state(told: &mut Told) -> bool {
     told.signal(&[label], weight::GOOD, &text, &facts);
     told.ledger.status(ITEM, ItemStatus::Suspect);
     told.claim(ITEM, Some(label), Severity::Warning, text, &facts);
+    told.fix(label, fixes::look_at(told.case.evidence, first));
     true
 }
 
@@ -197,6 +203,7 @@ fn kept_predictions(told: &mut Told) -> bool {
     told.signal(&[label], weight::GOOD, &text, &facts);
     let is_lone = facts.iter().any(|fact| fact.is_rank_only());
     told.claim(ITEM, Some(label), Severity::Warning, text, &facts);
+    told.fix(label, fixes::look_at(told.case.evidence, first));
     if is_lone {
         told.ledger.status(ITEM, ItemStatus::Suspect);
     }

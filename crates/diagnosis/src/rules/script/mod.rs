@@ -126,7 +126,7 @@ impl Told<'_, '_, '_> {
     /// A fix of the user's own line stands in front of the general remedy's code.
     fn fix(&mut self, label: CauseLabel, fix: Option<Fix>) {
         if let Some(fix) = fix {
-            self.ledger.fix(label, &fix.place, &fix.diff);
+            self.ledger.fix(label, fix);
         }
     }
 }

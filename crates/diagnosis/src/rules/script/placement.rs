@@ -96,7 +96,12 @@ fn names(told: &mut Told) {
     let literal: Vec<&ScriptFact> =
         placed.iter().copied().filter(|fact| matches!(class(fact), DeviceClass::Literal(_))).collect();
     if let Some(first) = literal.first().copied() {
-        let text = format!("{} names one GPU for all ranks: {}.", place(told.case, first), first.at.quote.trim());
+        let what = match &first.what {
+            Fact::ModelToDevice { model, device } => format!("{model} goes to {}", device.text),
+            Fact::NamedDevice { object, device, .. } => format!("{object} goes to {}", device.text),
+            _ => "a device is written out".to_owned(),
+        };
+        let text = format!("{} names one GPU for all ranks: {what}.", place(told.case, first));
         named(told, weight::GOOD, text, &literal);
         return;
     }
@@ -151,6 +156,9 @@ fn named(told: &mut Told, gain: f64, text: String, facts: &[&ScriptFact]) {
     told.signal(&[NAMED], gain, &text, facts);
     told.ledger.status(Item::DeviceVisibility, ItemStatus::Suspect);
     told.claim(Item::DeviceVisibility, Some(NAMED), Severity::Warning, text, facts);
+    let first = facts.first().copied();
+    let own = first.and_then(|fact| fixes::own_device(told.case.evidence, fact));
+    told.fix(NAMED, own.or_else(|| fixes::look_at(told.case.evidence, first?)));
 }
 
 fn workers(told: &mut Told) {

@@ -1,0 +1,319 @@
+//! That what is said is what is known: missing sizes are not zero, the gap opens where it opens, a snapshot without a
+//! rank is not lost, and a later table without the gap is not explained by the script that cured it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails loudly")]
+
+mod support;
+
+use rankscope_diagnosis::{Policy, diagnose, figures, next_step};
+use rankscope_ingest::{Limits, read_upload};
+use rankscope_model::{
+    ArtifactId, ArtifactKind, Bytes, CauseLabel, Diagnosis, Evidence, Frame, GIB, Item, ItemStatus, PartKind, Phase,
+    Provenance, Quantity, Rank, SnapshotDevice, SnapshotEvidence, Subject, Verdict,
+};
+use support::{Build, mib, others, stray_contexts};
+
+fn run(evidence: &Evidence) -> Diagnosis {
+    diagnose(evidence, &Policy::default())
+}
+
+fn smi(name: &str) -> Build {
+    Build::default().file(name, ArtifactKind::NvidiaSmi)
+}
+
+fn status(diagnosis: &Diagnosis, item: Item) -> ItemStatus {
+    diagnosis.checklist.iter().find(|entry| entry.item == item).unwrap().status
+}
+
+fn script(name: &str, text: &str) -> Evidence {
+    let evidence = read_upload(name, &mut std::io::Cursor::new(text.as_bytes()), &Limits::default());
+    assert_eq!(evidence.scripts.len(), 1);
+    evidence
+}
+
+fn ddp(bind: &str) -> String {
+    format!(
+        "import os, torch\nimport torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel as \
+         DDP\n\ndef main():\n    local = int(os.environ['LOCAL_RANK'])\n{bind}    dist.init_process_group('nccl')\n    \
+         model = build().to(torch.device('cuda', local))\n    model = DDP(model)\n    opt = \
+         torch.optim.AdamW(model.parameters())\n    for epoch in range(9):\n        for batch in loader:\n            \
+         loss = model(batch).mean()\n            loss.backward()\n            opt.step()\n\nif __name__ == \
+         '__main__':\n    main()\n"
+    )
+}
+
+// ---- missing is not zero ----
+
+#[test]
+fn rows_without_sizes_are_held_against_no_gap() {
+    let mut evidence = stray_contexts();
+    evidence.device_tables[0].processes.iter_mut().for_each(|row| row.used = None);
+    let diagnosis = run(&evidence);
+    assert_eq!(diagnosis.verdict, Verdict::Imbalance);
+    for cause in &diagnosis.causes {
+        for reason in cause.why.iter().chain(&cause.against) {
+            assert!(!reason.contains("0 B") && !reason.contains("cannot be the gap"), "{reason}");
+        }
+    }
+    assert!(!diagnosis.summary.contains("explained"), "{}", diagnosis.summary);
+    let cards = figures(&evidence, &diagnosis, &Policy::default()).composition;
+    let kinds: Vec<PartKind> = cards[0].parts.iter().map(|part| part.kind).collect();
+    assert_eq!(kinds, [PartKind::UnsizedProcesses]);
+    assert_eq!(cards[0].used(), Bytes::from_mib(32268));
+}
+
+#[test]
+fn one_row_without_a_size_leaves_the_sum_open() {
+    let mut evidence = stray_contexts();
+    evidence.device_tables[0].processes[3].used = None;
+    let diagnosis = run(&evidence);
+    let reasons = diagnosis.causes.iter().flat_map(|cause| cause.why.iter().chain(&cause.against));
+    assert!(reasons.into_iter().all(|reason| !reason.contains("account for")), "{:#?}", diagnosis.causes);
+    assert_eq!(diagnosis.imbalance.unwrap().explained_bytes, None);
+}
+
+// ---- the gap opens where it stays ----
+
+#[test]
+fn the_gap_opens_where_the_heaviest_leaves_the_others_for_good() {
+    let peaks = [[4100, 4110, 4090, 4130], [4720, 4720, 4070, 4790], [4450, 3990, 4430, 3950], [4130, 6960, 4300, 3970]];
+    let mut build = Build::default().file("train.log", ArtifactKind::StepLog);
+    for (step, row) in peaks.iter().chain([&[4740, 4150, 4730, 4490]]).enumerate() {
+        for (rank, peak) in row.iter().enumerate() {
+            let rank = u32::try_from(rank).unwrap();
+            build = build.step(rank, Some(step as u64), |record| record.peak_allocated = mib(*peak));
+        }
+    }
+    let imbalance = run(&build.evidence).imbalance.unwrap();
+    assert_eq!(imbalance.heaviest, [Subject::Rank(Rank(1))]);
+    assert_eq!(imbalance.opens_at.unwrap().step, Some(3));
+}
+
+// ---- snapshots without a rank in the name ----
+
+fn snapshot(file: u32, device: u32, mib: u64) -> SnapshotEvidence {
+    let total = Bytes::from_mib(mib);
+    SnapshotEvidence {
+        at: Provenance::offset(ArtifactId(file), 0),
+        rank: None,
+        torch_versions: "2.5 - 2.7".to_owned(),
+        devices: vec![SnapshotDevice {
+            device,
+            reserved: total,
+            allocated: total,
+            active: total,
+            requested: None,
+            private_pool_inactive: Bytes(0),
+            segments: 1,
+            blocks: 1,
+            events: 0,
+            mismatched_segments: 0,
+            peak_requested_in_window: None,
+            window_truncated: false,
+            live: None,
+            top_sites: vec![],
+            ooms: vec![],
+            curve: None,
+            peak: None,
+            never_freed: None,
+        }],
+    }
+}
+
+fn pickles(count: u32, of: impl Fn(u32) -> SnapshotEvidence) -> Evidence {
+    let files = (0..count)
+        .fold(Build::default(), |build, n| build.file(&format!("gpu{n}_snap.pickle"), ArtifactKind::TorchSnapshot));
+    Evidence { snapshots: (0..count).map(of).collect(), ..files.evidence }
+}
+
+#[test]
+fn snapshots_of_different_devices_are_compared_without_a_rank() {
+    let heavy = |n| if n == 0 { 14_000 } else { 9_000 };
+    let apart = run(&pickles(4, |n| snapshot(n, n, heavy(n))));
+    assert_eq!(apart.imbalance.unwrap().heaviest, [Subject::Device(0)]);
+    let mut one = snapshot(0, 0, 14_000);
+    one.devices.extend((1..4).flat_map(|n| snapshot(0, n, 9_000).devices));
+    let together = run(&pickles(1, |_| one.clone()));
+    assert_eq!(together.imbalance.unwrap().heaviest, [Subject::Device(0)]);
+    // All are device 0 of their process: only names could tell.
+    let same = run(&pickles(4, |n| snapshot(n, 0, heavy(n))));
+    assert!(same.imbalance.is_none());
+    assert!(same.summary.contains("name them snapshot_rank0.pickle"), "{}", same.summary);
+}
+
+#[test]
+fn a_snapshot_claims_nothing_outside_the_allocator() {
+    let mut evidence = pickles(1, |n| snapshot(n, 0, 1000));
+    evidence.snapshots[0].devices[0].allocated = Bytes::from_mib(610);
+    evidence.snapshots[0].devices[0].active = Bytes::from_mib(610);
+    let diagnosis = run(&evidence);
+    assert_ne!(status(&diagnosis, Item::MemoryStats), ItemStatus::Pass);
+    let claim = &diagnosis.findings.iter().find(|finding| finding.item == Item::MemoryStats).unwrap().claim;
+    assert!(claim.contains("61 %") && !claim.contains("Nearly all"), "{claim}");
+    assert!(claim.contains("outside its allocator is not told"), "{claim}");
+
+    // A full cache between two steps is normal, and no fault.
+    let device = &mut evidence.snapshots[0].devices[0];
+    (device.reserved, device.allocated, device.active) = (Bytes(20 * GIB), Bytes(8 * GIB), Bytes(8 * GIB));
+    assert_ne!(status(&run(&evidence), Item::MemoryStats), ItemStatus::Fail);
+}
+
+// ---- messages and headlines ----
+
+#[test]
+fn a_message_that_lists_contexts_of_others_has_a_headline() {
+    let list: Vec<(u32, u64)> = (0..15).map(|n| (4100 + 7 * n, 1219)).collect();
+    let log = Build::default().file("err.log", ArtifactKind::JobLog);
+    let diagnosis = run(&log
+        .oom(|oom| {
+            oom.device = Some(0);
+            oom.others = others(&list);
+        })
+        .evidence);
+    assert!(diagnosis.summary.contains("15 other processes") || diagnosis.summary.contains("lists 15"), "{}", diagnosis.summary);
+    let silent = Build::default().file("err.log", ArtifactKind::JobLog).oom(|_| {}).evidence;
+    let summary = run(&silent).summary;
+    assert!(summary.contains("an out-of-memory message without figures"), "{summary}");
+}
+
+#[test]
+fn the_headline_names_the_next_step_also_for_one_snapshot_and_one_card() {
+    let one_card = smi("nvidia-smi.txt")
+        .table(None, &[(0, 20_000, 24_576, 90), (1, 4, 24_576, 0)], &[(0, 77, "python", 19_990)])
+        .evidence;
+    for evidence in [pickles(1, |n| snapshot(n, 0, 1000)), one_card.clone(), stray_contexts()] {
+        let diagnosis = run(&evidence);
+        let (_, collect) = next_step(&diagnosis).unwrap();
+        if let Some((_, said)) = diagnosis.summary.split_once("What would settle it: ") {
+            let clause = collect.what.split([';', ':', '.']).next().unwrap().to_lowercase();
+            assert!(said.to_lowercase().starts_with(clause.trim()), "{} / {}", diagnosis.summary, collect.what);
+        }
+    }
+    // The table is there; what it lacks is asked for.
+    let (_, collect) = next_step(&run(&one_card)).unwrap();
+    assert!(!collect.command.contains("nvidia-smi"), "{}", collect.command);
+}
+
+#[test]
+fn growth_is_drawn_as_what_grows() {
+    let mut build = Build::default().file("train.log", ArtifactKind::StepLog);
+    for step in 0..12u64 {
+        for rank in 0..2 {
+            build = build.step(rank, Some(step), |row| {
+                row.phase = Some(Phase::Eval);
+                (row.allocated, row.peak_allocated) = (mib(2000 + 300 * step), mib(9000));
+            });
+        }
+    }
+    let diagnosis = run(&build.evidence);
+    assert_eq!(diagnosis.causes[0].label, CauseLabel::MetricGatherOnGpu);
+    let timeline = figures(&build.evidence, &diagnosis, &Policy::default()).timeline.unwrap();
+    assert_eq!((timeline.quantity, timeline.lines[0].y.len()), (Quantity::Allocated, 12));
+}
+
+#[test]
+fn no_text_asks_for_a_traceback_that_was_read() {
+    let mut build = Build::default().file("train.log", ArtifactKind::StepLog);
+    for step in 0..4u64 {
+        for rank in 0..2 {
+            build = build.step(rank, Some(step), |row| row.peak_allocated = mib(9000));
+        }
+    }
+    let fail = |frames: Vec<Frame>| {
+        let mut evidence = build.evidence.clone();
+        evidence.ooms.push(rankscope_model::OomEvent {
+            rank: Some(Rank(0)),
+            allocated: mib(15_000),
+            frames,
+            ..support::empty_oom(Provenance::line(ArtifactId(0), 99, "CUDA out of memory"))
+        });
+        run(&evidence)
+    };
+    let says = |diagnosis: &Diagnosis| {
+        diagnosis.causes.iter().flat_map(|cause| &cause.against).any(|text| text.contains("the traceback tells"))
+    };
+    assert!(says(&fail(vec![])));
+    let frame = |function: &str| Frame { function: function.into(), file: "/work/train.py".into(), line: 7 };
+    let told = fail(vec![frame("forward"), frame("evaluate"), frame("main")]);
+    assert!(!says(&told));
+    assert_eq!(told.causes[0].label, CauseLabel::Rank0Eval);
+    assert!(!says(&fail(vec![frame("inner"), frame("main")])));
+}
+
+// ---- after the fix ----
+
+/// The same job with every process on its own card, as other processes.
+fn mended(name: &str, seconds: Option<i64>) -> Evidence {
+    let cards: Vec<_> = (0..8).map(|gpu| (gpu, 26_300 + u64::from(gpu), 32_510, 95)).collect();
+    let rows: Vec<_> = (0..8).map(|gpu| (gpu, 51_000 + 3 * gpu, "/opt/conda/bin/python", 26_290)).collect();
+    smi(name).table(seconds, &cards, &rows).evidence
+}
+
+#[test]
+fn a_later_table_without_the_gap_is_told_and_the_mended_script_accuses_nobody() {
+    let unbound = ddp("");
+    let bound = ddp("    torch.cuda.set_device(local)\n");
+    let before = run(&stray_contexts());
+    for with_old_script in [true, false] {
+        let mut evidence = stray_contexts();
+        if with_old_script {
+            evidence.merge(script("train.py", &unbound));
+        }
+        evidence.merge(mended("nvidia-smi-after.txt", Some(90 * 60)));
+        evidence.merge(script("train_fixed.py", &bound));
+        let diagnosis = run(&evidence);
+        assert_eq!(diagnosis.causes[0].label, CauseLabel::CtxNoSetDevice);
+        if !with_old_script {
+            let confidences = |diagnosis: &Diagnosis| diagnosis.causes.iter().map(|c| c.label).collect::<Vec<_>>();
+            assert_eq!(confidences(&diagnosis), confidences(&before));
+        }
+        assert!(diagnosis.summary.contains("in nvidia-smi-after.txt the gap is"), "{}", diagnosis.summary);
+        let closing = diagnosis.findings.iter().filter(|finding| finding.item == Item::Verified);
+        assert!(closing.into_iter().any(|f| f.claim.contains("make it a new run to compare")));
+        assert_eq!(next_step(&diagnosis).unwrap().0, Item::Verified);
+    }
+}
+
+#[test]
+fn an_earlier_table_without_the_gap_is_no_cure() {
+    let mut evidence = mended("nvidia-smi-fresh.txt", Some(5 * 60));
+    evidence.merge(stray_contexts());
+    let diagnosis = run(&evidence);
+    assert_ne!(status(&diagnosis, Item::Verified), ItemStatus::Pass);
+    assert!(!diagnosis.summary.contains("new run"), "{}", diagnosis.summary);
+}
+
+#[test]
+fn of_two_versions_of_a_script_the_first_one_ran() {
+    let mut evidence = stray_contexts();
+    evidence.merge(script("train.py", &ddp("")));
+    let alone = run(&evidence);
+    evidence.merge(script("train_fixed.py", &ddp("    torch.cuda.set_device(local)\n")));
+    let diagnosis = run(&evidence);
+    assert_eq!(diagnosis.causes[0].label, CauseLabel::CtxNoSetDevice);
+    assert!((diagnosis.causes[0].confidence - alone.causes[0].confidence).abs() < 1e-9);
+    assert!(diagnosis.findings.iter().any(|f| f.item == Item::Verified && f.claim.contains("later version of train.py")));
+}
+
+// ---- remedies ----
+
+#[test]
+fn a_call_over_several_lines_is_quoted_and_mended() {
+    let text = "import os, torch\nfrom transformers import AutoModelForCausalLM, Trainer, TrainingArguments\n\ndef \
+                main():\n    model = AutoModelForCausalLM.from_pretrained(\n        \"m\", device_map={\"\": 0})\n    \
+                Trainer(model, TrainingArguments(\"out\")).train()\n\nif __name__ == \"__main__\":\n    main()\n";
+    let mut evidence = stray_contexts();
+    evidence.merge(script("dpo.py", text));
+    let diagnosis = run(&evidence);
+    let cause = diagnosis.causes.iter().find(|c| c.label == CauseLabel::HardcodedOrDefaultDevice).unwrap();
+    assert!(cause.evidence.iter().any(|at| at.quote.contains("device_map={\"\": 0}")), "{:#?}", cause.evidence);
+    assert!(cause.remedy.contains("In dpo.py, lines 5 to 6:"), "{}", cause.remedy);
+    assert!(cause.remedy.ends_with("+        \"m\", device_map={\"\": int(os.environ[\"LOCAL_RANK\"])})"), "{}", cause.remedy);
+}
+
+#[test]
+fn no_remedy_removes_a_line_that_nobody_has_written() {
+    for cause in run(&stray_contexts()).causes {
+        assert!(cause.remedy.lines().all(|line| !line.starts_with('-')), "{}", cause.remedy);
+    }
+}
