@@ -269,11 +269,7 @@ fn drawable(mut lines: Lines) -> Option<Lines> {
 
 /// At most the allowed number of lines and points. The accused stay first; of each bucket of points the lowest and the
 /// highest stay, so that no spike is lost.
-fn reduced(
-    lines: Lines,
-    accused: &BTreeSet<Subject>,
-    case: &Case,
-) -> Vec<TimelineLine> {
+fn reduced(lines: Lines, accused: &BTreeSet<Subject>, case: &Case) -> Vec<TimelineLine> {
     let mut kept: Vec<TimelineLine> = lines
         .into_iter()
         .map(|(subject, (x, y))| {
@@ -400,11 +396,8 @@ fn of_card(case: &Case, view: &TableView, gpu: &Gpu, accused: &BTreeSet<Subject>
     let left = if has_unsized { PartKind::UnsizedProcesses } else { PartKind::Unaccounted };
 
     let split = owner.and_then(|_| split_of(case, gpu.subject, own));
-    let mut list = vec![
-        (PartKind::OtherRanks, visiting),
-        (PartKind::OtherProcesses, beside),
-        (left, used.saturating_sub(listed)),
-    ];
+    let mut list =
+        vec![(PartKind::OtherRanks, visiting), (PartKind::OtherProcesses, beside), (left, used.saturating_sub(listed))];
     match split {
         Some((allocated, cached)) => list.extend([
             (PartKind::Allocated, allocated),

@@ -276,10 +276,8 @@ mod tests {
     #[test]
     fn a_late_binding_moves_up() {
         let set = |line, text, function: &str| {
-            let device = rankscope_model::DeviceExpr {
-                class: rankscope_model::DeviceClass::LocalRank,
-                text: "local".into(),
-            };
+            let device =
+                rankscope_model::DeviceExpr { class: rankscope_model::DeviceClass::LocalRank, text: "local".into() };
             let what = Fact::SetDevice { how: rankscope_model::SetDeviceHow::SetDevice, device };
             ScriptFact { function: Some(function.into()), ..fact(line, text, what) }
         };

@@ -348,7 +348,8 @@ mod tests {
 
     #[test]
     fn remedies_are_text_then_lines_to_add_and_remove_nothing_unseen() {
-        for (label, setting) in CauseLabel::ALL.iter().flat_map(|label| settings().into_iter().map(move |s| (label, s))) {
+        for (label, setting) in CauseLabel::ALL.iter().flat_map(|label| settings().into_iter().map(move |s| (label, s)))
+        {
             let text = remedy(*label, &setting);
             assert!(!text.is_empty());
             let (prose, code) = text.split_once("\n\n").unwrap_or((&text, ""));
@@ -382,7 +383,8 @@ mod tests {
 
     #[test]
     fn no_remedy_hides_the_cause() {
-        for (label, setting) in CauseLabel::ALL.iter().flat_map(|label| settings().into_iter().map(move |s| (label, s))) {
+        for (label, setting) in CauseLabel::ALL.iter().flat_map(|label| settings().into_iter().map(move |s| (label, s)))
+        {
             let text = remedy(*label, &setting).to_lowercase();
             for word in ["smaller batch", "reduce the batch", "per_process_memory_fraction", "swap", "max_split_size"] {
                 assert!(!text.contains(word), "{label} advises {word}");

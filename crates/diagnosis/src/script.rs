@@ -3,8 +3,8 @@
 //! Knows facts and their order; knows no cause.
 
 use rankscope_model::{
-    ArtifactId, DeviceClass, Evidence, Fact, FactKind, FlowProcess, Framework, GuardKind, Launcher, ScriptEvidence, ScriptFact,
-    SetDeviceHow,
+    ArtifactId, DeviceClass, Evidence, Fact, FactKind, FlowProcess, Framework, GuardKind, Launcher, ScriptEvidence,
+    ScriptFact, SetDeviceHow,
 };
 use std::collections::BTreeSet;
 
@@ -105,7 +105,8 @@ impl<'a> ScriptView<'a> {
     /// The program itself is among the scripts, whole: what is not in it is not done by it. Code of the project that
     /// was not uploaded may still do it, see [`Self::calls_elsewhere`].
     pub fn is_whole(&self) -> bool {
-        self.scripts.iter().copied().any(|script| script.is_entry) && self.scripts.iter().copied().all(|script| script.is_whole)
+        self.scripts.iter().copied().any(|script| script.is_entry)
+            && self.scripts.iter().copied().all(|script| script.is_whole)
     }
 
     /// Code of the project that was not uploaded is called by a name with one of these words in it.

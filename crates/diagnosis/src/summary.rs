@@ -243,7 +243,9 @@ fn nothing_to_compare(case: &Case, ledger: &Ledger) -> String {
         }
     }
     match with_figures(case).into_iter().collect::<Vec<_>>().as_slice() {
-        [] => "The figures in the files are of no rank or card that they name: nothing to hold them against.".to_owned(),
+        [] => {
+            "The figures in the files are of no rank or card that they name: nothing to hold them against.".to_owned()
+        }
         [only] => format!("Only {only} has figures in the files: there is nothing to hold them against."),
         several => format!(
             "{} have figures in the files, but none of the same kind that could be held side by side.",
@@ -260,8 +262,7 @@ fn has_figure(oom: &rankscope_model::OomEvent) -> bool {
 
 /// A step record with a figure of memory.
 fn has_memory(row: &rankscope_model::StepRecord) -> bool {
-    let quantities =
-        [row.allocated, row.peak_allocated, row.reserved, row.peak_reserved, row.device_used];
+    let quantities = [row.allocated, row.peak_allocated, row.reserved, row.peak_reserved, row.device_used];
     quantities.iter().any(Option::is_some)
 }
 
@@ -300,8 +301,7 @@ fn with_figures(case: &Case) -> BTreeSet<Subject> {
 
 /// Adds what is known of the first cause when it is at least likely.
 fn with_side_note(case: &Case, head: String, causes: &[Cause], ledger: &Ledger) -> String {
-    let note =
-        mechanism(causes, ledger).filter(|_| mechanism_confidence(causes, ledger) >= case.policy.likely);
+    let note = mechanism(causes, ledger).filter(|_| mechanism_confidence(causes, ledger) >= case.policy.likely);
     match note {
         Some(mechanism) => format!("{head} {}", mechanism.alone),
         None => head,

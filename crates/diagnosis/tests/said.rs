@@ -76,7 +76,8 @@ fn one_row_without_a_size_leaves_the_sum_open() {
 
 #[test]
 fn the_gap_opens_where_the_heaviest_leaves_the_others_for_good() {
-    let peaks = [[4100, 4110, 4090, 4130], [4720, 4720, 4070, 4790], [4450, 3990, 4430, 3950], [4130, 6960, 4300, 3970]];
+    let peaks =
+        [[4100, 4110, 4090, 4130], [4720, 4720, 4070, 4790], [4450, 3990, 4430, 3950], [4130, 6960, 4300, 3970]];
     let mut build = Build::default().file("train.log", ArtifactKind::StepLog);
     for (step, row) in peaks.iter().chain([&[4740, 4150, 4730, 4490]]).enumerate() {
         for (rank, peak) in row.iter().enumerate() {
@@ -170,7 +171,11 @@ fn a_message_that_lists_contexts_of_others_has_a_headline() {
             oom.others = others(&list);
         })
         .evidence);
-    assert!(diagnosis.summary.contains("15 other processes") || diagnosis.summary.contains("lists 15"), "{}", diagnosis.summary);
+    assert!(
+        diagnosis.summary.contains("15 other processes") || diagnosis.summary.contains("lists 15"),
+        "{}",
+        diagnosis.summary
+    );
     let silent = Build::default().file("err.log", ArtifactKind::JobLog).oom(|_| {}).evidence;
     let summary = run(&silent).summary;
     assert!(summary.contains("an out-of-memory message without figures"), "{summary}");
@@ -292,7 +297,9 @@ fn of_two_versions_of_a_script_the_first_one_ran() {
     let diagnosis = run(&evidence);
     assert_eq!(diagnosis.causes[0].label, CauseLabel::CtxNoSetDevice);
     assert!((diagnosis.causes[0].confidence - alone.causes[0].confidence).abs() < 1e-9);
-    assert!(diagnosis.findings.iter().any(|f| f.item == Item::Verified && f.claim.contains("later version of train.py")));
+    assert!(
+        diagnosis.findings.iter().any(|f| f.item == Item::Verified && f.claim.contains("later version of train.py"))
+    );
 }
 
 // ---- remedies ----
@@ -308,7 +315,11 @@ fn a_call_over_several_lines_is_quoted_and_mended() {
     let cause = diagnosis.causes.iter().find(|c| c.label == CauseLabel::HardcodedOrDefaultDevice).unwrap();
     assert!(cause.evidence.iter().any(|at| at.quote.contains("device_map={\"\": 0}")), "{:#?}", cause.evidence);
     assert!(cause.remedy.contains("In dpo.py, lines 5 to 6:"), "{}", cause.remedy);
-    assert!(cause.remedy.ends_with("+        \"m\", device_map={\"\": int(os.environ[\"LOCAL_RANK\"])})"), "{}", cause.remedy);
+    assert!(
+        cause.remedy.ends_with("+        \"m\", device_map={\"\": int(os.environ[\"LOCAL_RANK\"])})"),
+        "{}",
+        cause.remedy
+    );
 }
 
 #[test]

@@ -167,9 +167,9 @@ fn every_process_everywhere(case: &Case, index: usize, view: &TableView, ledger:
         foreign.len(),
         if sum.is_some() { format!(" of {}", sizes_of(&foreign)) } else { ", sizes not printed".to_owned() }
     );
-    let per_card = sum.map(|sum| sum / u64::try_from(cards).unwrap_or(1).max(1)).map_or_else(String::new, |bytes| {
-        format!(": {} per card that no own process uses", Bytes(bytes))
-    });
+    let per_card = sum
+        .map(|sum| sum / u64::try_from(cards).unwrap_or(1).max(1))
+        .map_or_else(String::new, |bytes| format!(": {} per card that no own process uses", Bytes(bytes)));
     ledger.signal(&[CauseLabel::ObjectCollectiveDevice], weight::DECISIVE, &text, &refs);
     let label = CauseLabel::ObjectCollectiveDevice;
     ledger.caveat(label, "A loop over all GPUs in every process (mem_get_info, get_device_properties with a tensor) leaves the same rows.");
@@ -555,11 +555,7 @@ fn crowd(case: &Case, view: &TableView, card: Subject, group: &[&ProcessRow], le
     );
     ledger.ranks(&[label], &ranks_of(group));
     ledger.status(ITEM, ItemStatus::Fail);
-    ledger.collect(
-        ITEM,
-        &[label],
-        collect::which_gpu(),
-    );
+    ledger.collect(ITEM, &[label], collect::which_gpu());
     ledger.claim(Claim {
         item: ITEM,
         label: Some(label),

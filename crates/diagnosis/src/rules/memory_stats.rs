@@ -77,7 +77,8 @@ fn nothing_large(splits: &[Split]) -> Option<String> {
     let least = splits.iter().map(share).min_by(f64::total_cmp)?;
     let cached = splits.iter().map(|split| split.cached).max()?;
     let outside: Option<Vec<Bytes>> = splits.iter().map(|split| split.outside).collect();
-    let head = if least >= NEARLY_ALL { "Nearly all that PyTorch holds is allocated" } else { "PyTorch's cache is small" };
+    let head =
+        if least >= NEARLY_ALL { "Nearly all that PyTorch holds is allocated" } else { "PyTorch's cache is small" };
     let at_least = if splits.len() > 1 { " at least" } else { "" };
     let tail = match outside.and_then(|all| all.into_iter().max()) {
         Some(outside) => format!("; {outside} of the process are outside its allocator"),

@@ -292,7 +292,8 @@ fn beyond_the_log(case: &Case, ledger: &mut Ledger) {
             "the calls in the traceback do not tell which it was"
         };
         for label in labels {
-            ledger.caveat(label, format!("Evaluation, saving, tracing and a larger batch all look like this; {which}."));
+            ledger
+                .caveat(label, format!("Evaluation, saving, tracing and a larger batch all look like this; {which}."));
         }
         ledger.mechanism(
             &labels,

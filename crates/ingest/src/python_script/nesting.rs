@@ -123,7 +123,9 @@ impl Scan<'_> {
                     self.at_line_start = true;
                 }
             }
-            b'\\' => self.skip_escape(),
+            // Outside of texts it takes only the end of the line with it.
+            b'\\' if matches!(self.peek(1), Some(b'\n' | b'\r')) => self.skip_escape(),
+            b'\\' => self.at += 1,
             b' ' | b'\t' | b'\r' | b'\x0c' => self.at += 1,
             b'#' => {
                 let rest = self.bytes.get(self.at..).unwrap_or_default();
@@ -330,6 +332,11 @@ mod tests {
         assert_eq!(bound(&format!("\nx = a{}", "[0]".repeat(100_000)), MAX_DEPTH), Err(2));
         let blocks: Vec<String> = (0..3000).map(|n| format!("{}if x:\n", " ".repeat(n))).collect();
         assert!(bound(&blocks.concat(), MAX_DEPTH).is_err());
+    }
+
+    #[test]
+    fn a_stray_backslash_does_not_hide_the_quote_behind_it() {
+        assert!(bound("\\\"f'''\"\"\"{{{{", usize::MAX).is_ok_and(|depth| depth >= 5));
     }
 
     #[derive(Default)]

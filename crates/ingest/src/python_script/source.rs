@@ -152,7 +152,9 @@ mod tests {
 
     #[test]
     fn a_call_over_several_lines_is_quoted_whole() {
-        let source = Source::new("m = load(\n    path,  # (the\n    device_map={\"\": 0})\nrun(\"\"\"a\nb\"\"\")\nf(\n".to_owned());
+        let source = Source::new(
+            "m = load(\n    path,  # (the\n    device_map={\"\": 0})\nrun(\"\"\"a\nb\"\"\")\nf(\n".to_owned(),
+        );
         let at = source.place(ArtifactId(0), TextSize::new(4));
         assert_eq!(at.place, Place::Lines(1, 3));
         assert_eq!(at.quote, "m = load(\n    path,  # (the\n    device_map={\"\": 0})");
