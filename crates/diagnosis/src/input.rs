@@ -8,6 +8,51 @@ use crate::steps::{CrossSection, Key, StepView, cross_section, is_training};
 use rankscope_model::{ArtifactId, Quantity, StepRecord, Subject};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What is counted of a batch: what the model itself deals out, where that is printed, else tokens, else elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// Tokens that a router sends to the rank.
+    Routed,
+    /// Tokens of the batch as printed.
+    Tokens,
+    /// The product of the shape.
+    Elements,
+}
+
+impl Counted {
+    /// The most telling that any of the records has.
+    pub fn of<'r>(records: impl Iterator<Item = &'r StepRecord>) -> Self {
+        let mut found = Self::Elements;
+        for row in records {
+            if row.routed_tokens.is_some() {
+                return Self::Routed;
+            }
+            if row.batch_tokens.is_some() {
+                found = Self::Tokens;
+            }
+        }
+        found
+    }
+
+    /// The count of one record.
+    pub fn of_row(self, row: &StepRecord) -> Option<u64> {
+        match self {
+            Self::Routed => row.routed_tokens,
+            Self::Tokens => row.batch_tokens,
+            Self::Elements => row.elements(),
+        }
+    }
+
+    /// `tokens`, `elements`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Routed => "routed tokens",
+            Self::Tokens => "tokens",
+            Self::Elements => "elements",
+        }
+    }
+}
+
 /// What the batches of the ranks look like side by side.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct InputView {
@@ -58,8 +103,9 @@ const FOLLOWERS: [Quantity; 3] = [Quantity::PeakAllocated, Quantity::Allocated, 
 impl InputView {
     /// Holds the batches of all ranks side by side.
     pub fn new(view: &StepView, policy: &Policy) -> Self {
-        let prints_tokens = view.records().any(|(_, row)| row.batch_tokens.is_some());
-        let elements = |row: &StepRecord| if prints_tokens { row.batch_tokens } else { row.elements() };
+        let counted = Counted::of(view.records().map(|(_, row)| row));
+        let prints_tokens = counted != Counted::Elements;
+        let elements = |row: &StepRecord| counted.of_row(row);
         let speaks: BTreeSet<Subject> =
             view.records().filter(|(_, row)| elements(row).is_some()).map(|(_, row)| row.subject).collect();
         let mut found = Self { ranks: speaks.len(), ..Self::default() };

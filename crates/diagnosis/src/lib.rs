@@ -102,7 +102,8 @@ fn next_of(verdict: Verdict, first: Option<&Cause>, checklist: &[ChecklistEntry]
         (_, Some(cause)) => with_item(cause.label.item()).or_else(|| with_item(Item::Verified)),
         (Verdict::Balanced | Verdict::UniformPressure, None) => with_item(Item::Verified),
         (Verdict::Imbalance | Verdict::Inconclusive, None) => {
-            let open = checklist.iter().find(|entry| entry.status == ItemStatus::Unknown);
+            let first = |status| checklist.iter().find(|entry| entry.status == status);
+            let open = first(ItemStatus::Suspect).or_else(|| first(ItemStatus::Unknown));
             open.and_then(|entry| with_item(entry.item)).or_else(|| with_item(Item::Verified))
         }
     }
@@ -187,8 +188,10 @@ fn entry(
             }
         }
     }
-    // What was given already is asked for last.
-    collect.sort_by_key(|wanted| collect::is_given(case, wanted));
+    // What was given already is not asked for, as long as anything else would tell more.
+    if collect.iter().any(|wanted| !collect::is_given(case, wanted)) {
+        collect.retain(|wanted| !collect::is_given(case, wanted));
+    }
     ChecklistEntry {
         stage: item.stage().number(),
         item,

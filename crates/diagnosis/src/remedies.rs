@@ -77,6 +77,15 @@ impl Setting {
         }
     }
 
+    /// The same as text, for the environment.
+    fn local_rank_text(&self) -> String {
+        if self.by == By::Horovod {
+            return "str(hvd.local_rank())".to_owned();
+        }
+        let number = self.local_rank();
+        number.strip_prefix("int(").and_then(|rest| rest.strip_suffix(')')).unwrap_or(number).to_owned()
+    }
+
     /// `1,2,3` for the cards that do not stand out; nothing when none is left.
     fn other_cards(&self) -> Option<String> {
         let list: Vec<String> = self.others.iter().map(u32::to_string).collect();
@@ -162,7 +171,8 @@ pub(crate) fn parts(label: CauseLabel, setting: &Setting) -> (&'static str, Stri
         CauseLabel::HelperThreadOrLibCtx => (
             "The current device is kept per thread and does not carry over to helper threads or libraries. Set it there too, or hide the other GPUs from the process before CUDA starts: first lines of the program, before import torch; the device is then cuda:0.",
             format!(
-                "  def worker():  # runs in the thread\n+     torch.cuda.set_device({local_rank})\n\n+ os.environ[\"CUDA_VISIBLE_DEVICES\"] = str({local_rank})"
+                "  def worker():  # runs in the thread\n+     torch.cuda.set_device({local_rank})\n\n+ os.environ[\"CUDA_VISIBLE_DEVICES\"] = {}",
+                setting.local_rank_text()
             ),
         ),
         CauseLabel::HardcodedOrDefaultDevice => (

@@ -144,6 +144,7 @@ mod tests {
     fn every_extreme_becomes_a_point_and_x_ascends() {
         let band = Band { low: vec![1, 5, 2, 2], high: vec![9, 5, 7, 8] };
         assert_eq!(points(&[0, 10, 20, 21], &band), (vec![0, 5, 10, 20, 21], vec![1, 9, 5, 7, 8]));
+        // Of buckets of one time the highest stays; the last of them reaches to the next time.
         assert_eq!(points(&[4, 4, 4, 9], &band), (vec![4, 6, 9], vec![9, 7, 8]));
     }
 }

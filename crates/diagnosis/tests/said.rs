@@ -245,6 +245,34 @@ fn no_text_asks_for_a_traceback_that_was_read() {
     assert!(!says(&fail(vec![frame("inner"), frame("main")])));
 }
 
+#[test]
+fn one_card_that_grows_with_time_is_a_leak_and_is_drawn_with_its_table() {
+    let mut build = smi("loop.txt");
+    for minute in 0..20u64 {
+        let cards: Vec<_> =
+            (0..4).map(|gpu| (gpu, if gpu == 0 { 6_130 + 180 * minute } else { 6_126 }, 11_264, 95)).collect();
+        build = build.table(Some(60 * i64::try_from(minute).unwrap()), &cards, &[]);
+    }
+    let diagnosis = run(&build.evidence);
+    assert_eq!(diagnosis.causes[0].label, CauseLabel::PerStepLeak);
+}
+
+#[test]
+fn tokens_dealt_by_a_router_are_its_imbalance() {
+    let mut build = Build::default().file("train.log", ArtifactKind::StepLog);
+    for step in 0..6u64 {
+        for rank in 0..4u32 {
+            let tokens = if rank == 2 { 20_700 + 40 * step } else { 3_900 + 50 * u64::from(rank) + 17 * step };
+            build = build.step(rank, Some(step), |row| {
+                (row.batch_shape, row.routed_tokens) = (Some(vec![1, 4096]), Some(tokens));
+                row.peak_allocated = mib(36_000 + tokens * 18 / 10);
+            });
+        }
+    }
+    let diagnosis = run(&build.evidence);
+    assert_eq!(diagnosis.causes[0].label, CauseLabel::MoeRoutingImbalance);
+}
+
 // ---- after the fix ----
 
 /// The same job with every process on its own card, as other processes.

@@ -259,6 +259,9 @@ pub struct StepRecord {
     /// Tokens without padding, where both are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_tokens_unpadded: Option<u64>,
+    /// Tokens that a router inside the model sent to this rank, if printed (`recv_tokens`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routed_tokens: Option<u64>,
     /// Allocated now.
     pub allocated: Option<Bytes>,
     /// Peak allocated; since start or since the last reset, which the log does not say.
@@ -283,6 +286,7 @@ impl StepRecord {
             batch_samples: None,
             batch_tokens: None,
             batch_tokens_unpadded: None,
+            routed_tokens: None,
             allocated: None,
             peak_allocated: None,
             reserved: None,

@@ -4,7 +4,7 @@
 use crate::case::Case;
 use crate::combine::{Claim, Ledger, Mechanism};
 use crate::imbalance::{Comparison, Source};
-use crate::input::InputView;
+use crate::input::{Counted, InputView};
 use crate::policy::weight;
 use crate::stats::lower_median;
 use crate::steps::is_training;
@@ -59,7 +59,7 @@ fn even(case: &Case, ledger: &mut Ledger) {
 fn uneven(case: &Case, ledger: &mut Ledger) {
     let input = &case.input;
     let Some(worst) = &input.worst else { return };
-    let what = if case.steps.records().any(|(_, row)| row.batch_tokens.is_some()) { "tokens" } else { "elements" };
+    let what = Counted::of(case.steps.records().map(|(_, row)| row)).word();
     let worst_rows: Vec<&StepRecord> = case.steps.rows.get(&worst.key).cloned().unwrap_or_default();
     let refs = case.step_refs(worst_rows);
     let text = format!(
@@ -188,8 +188,8 @@ fn explained(case: &Case) -> Option<u64> {
         Source::Steps => training_rows(case),
         _ => return None,
     };
-    let prints_tokens = rows.iter().any(|row| row.batch_tokens.is_some());
-    let elements = |row: &StepRecord| if prints_tokens { row.batch_tokens } else { row.elements() };
+    let counted = Counted::of(rows.iter().copied());
+    let elements = |row: &StepRecord| counted.of_row(row);
     let at_peak: Vec<(Subject, u64)> = comparison
         .values
         .iter()
@@ -213,9 +213,13 @@ fn explained(case: &Case) -> Option<u64> {
 /// Without shapes: cards that all differ, one process each. Input of different size looks like this, and so do other
 /// things.
 fn smooth_spread(case: &Case, ledger: &mut Ledger) {
-    let Some((comparison, spread)) = &case.main else { return };
+    let Some((comparison, _)) = &case.main else { return };
     let Source::Tables(_) = comparison.source else { return };
     let Some((_, view)) = case.focus().filter(|(_, view)| view.lists_processes()) else { return };
+    // The cards as this one table shows them, whatever they reached over a series.
+    let values = comparison.values.iter().filter_map(|(subject, _)| Some((*subject, view.gpu(*subject)?.used?)));
+    let here = Comparison { values: values.collect(), ..comparison.clone() };
+    let Some(spread) = here.spread(case.policy) else { return };
     let alone = comparison.values.iter().all(|(s, _)| view.gpu(*s).is_some_and(|gpu| gpu.compute.len() == 1));
     let stay_home = view.processes.values().all(|process| process.rows.len() == 1);
     let are_apart = case.policy.differs(spread.max, spread.median) && case.policy.differs(spread.median, spread.min);

@@ -147,6 +147,15 @@ fn tell(
             );
         }
         Doing::Replicating => {
+            // Gathering fills the first GPU. Where another one runs out, copies are made there and something else is
+            // in the way.
+            let elsewhere = group.iter().filter_map(|(oom, _)| oom.device).find(|device| *device > 0);
+            if let Some(device) = elsewhere {
+                ledger.signal(&[DataparallelMaster], weight::FAIR, text, refs);
+                let against = format!("GPU {device} ran out, and DataParallel gathers on the first one.");
+                ledger.signal(&[DataparallelMaster], -weight::GOOD, against, refs);
+                return;
+            }
             ledger.signal(&[DataparallelMaster], weight::STRONG, text, refs);
             mechanism(
                 ledger,

@@ -3,10 +3,11 @@
 
 use crate::case::Case;
 use crate::combine::{Claim, Ledger, Mechanism};
+use crate::imbalance::Source;
 use crate::policy::{Policy, weight};
 use crate::steps::{Key, is_training};
 use crate::words;
-use rankscope_model::{Bytes, CauseLabel, ItemStatus, Phase, Severity, StepRecord, Subject};
+use rankscope_model::{Bytes, CauseLabel, ItemStatus, Phase, Provenance, Severity, StepRecord, Subject};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Some subject's allocated memory grows steadily, in training or in an evaluation.
@@ -30,6 +31,7 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
     if !training.is_empty() {
         told(case, &training, CauseLabel::PerStepLeak, &[CauseLabel::MetricGatherOnGpu], "training", ledger);
     }
+    over_readings(case, ledger);
     let evals = growing_evals(case);
     let Some(eval) = evals.first().filter(|_| training.is_empty()) else { return };
     told(case, eval, CauseLabel::MetricGatherOnGpu, &[CauseLabel::PerStepLeak], "evaluation", ledger);
@@ -42,6 +44,50 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
         );
         ledger.signal(&[CauseLabel::MetricGatherOnGpu], weight::FAIR, reason, &[]);
     }
+}
+
+/// Without step records: over a series of readings one card grows steadily, and the others stay what they were.
+fn over_readings(case: &Case, ledger: &mut Ledger) {
+    let Some((comparison, spread)) = &case.main else { return };
+    let (Source::Tables(series), [card]) = (&comparison.source, spread.heaviest.as_slice()) else { return };
+    if spread.is_low_outlier {
+        return;
+    }
+    let readings = |subject: Subject| -> Vec<(u64, &Provenance)> {
+        let views = series.iter().filter_map(|index| case.tables.get(*index));
+        views.filter_map(|view| view.gpu(subject)).filter_map(|gpu| Some((gpu.used?, &gpu.row.at))).collect()
+    };
+    let values = |subject: Subject| readings(subject).iter().map(|(used, _)| *used).collect::<Vec<_>>();
+    let others = || comparison.values.iter().map(|(subject, _)| *subject).filter(|subject| subject != card);
+    let is_steady = |subject: Subject| {
+        let values = values(subject);
+        matches!((values.iter().min(), values.iter().max()), (Some(min), Some(max)) if !case.policy.differs(*max, *min))
+    };
+    let own = readings(*card);
+    let (Some((first, _)), Some((last, _))) = (own.first(), own.last()) else { return };
+    if !grows_steadily(&values(*card), case.policy) || !others().all(is_steady) {
+        return;
+    }
+    let label = CauseLabel::PerStepLeak;
+    let refs = case.refs(own.iter().map(|(_, at)| *at));
+    let text = format!(
+        "{card} grows from {} to {} over {} readings while the other cards stay what they were.",
+        Bytes(*first),
+        Bytes(*last),
+        own.len()
+    );
+    ledger.signal(&[label], weight::GOOD, &text, &refs);
+    ledger.signal(&[CauseLabel::MetricGatherOnGpu, CauseLabel::Rank0LoggingOrTrace], weight::FAINT, &text, &refs);
+    ledger.caveat(label, "A card's use counts the cache too; allocated memory of that rank tells a leak from a cache.");
+    let mechanism = Mechanism {
+        because: "memory grows there with time and on no other card".to_owned(),
+        alone: text.clone(),
+        explained: Some(last.saturating_sub(*first)),
+    };
+    ledger.mechanism(&[label], &mechanism);
+    ledger.status(label.item(), ItemStatus::Suspect);
+    let (item, severity) = (label.item(), Severity::Warning);
+    ledger.claim(Claim { item, label: Some(label), severity, confidence: 0.9, text, ranks: vec![], refs });
 }
 
 /// One subject's growth.

@@ -191,7 +191,11 @@ fn own_surplus(case: &Case, ledger: &mut Ledger) {
         .collect();
     let Some(usual) = lower_median(&others).filter(|_| others.len() + 1 == comparison.values.len()) else { return };
     let surplus = own.saturating_sub(usual);
-    if (surplus as f64) < spread.gap() as f64 * case.policy.explains_most || spread.is_low_outlier {
+    // The gap in this very table: over a whole series it may be wider by then.
+    let used: Vec<u64> = comparison.values.iter().filter_map(|(subject, _)| view.gpu(*subject)?.used).collect();
+    let (Some(full), Some(median)) = (view.gpu(*card).and_then(|gpu| gpu.used), lower_median(&used)) else { return };
+    let explains = surplus as f64 >= full.saturating_sub(median) as f64 * case.policy.explains_most;
+    if spread.is_low_outlier || !case.policy.differs(full, median) || !explains {
         return;
     }
     let refs = case.refs([&row.at]);
@@ -266,10 +270,13 @@ fn beyond_the_log(case: &Case, ledger: &mut Ledger) {
         CauseLabel::MetricGatherOnGpu,
         CauseLabel::Rank0LoggingOrTrace,
     ];
-    ledger.signal(&labels, weight::FAIR, &text, &refs);
     // Where the stack names the call, the rule that reads stacks says what it was.
-    let is_told = crate::failing::of_stack(&oom.frames).is_some();
-    if let Some((low, high)) = swing(case).filter(|_| !is_told) {
+    let doing = crate::failing::of_stack(&oom.frames).map(|failing| failing.doing);
+    let (is_told, is_step) = (doing.is_some(), doing == Some(crate::failing::Doing::Training));
+    if !is_step {
+        ledger.signal(&labels, weight::FAIR, &text, &refs);
+    }
+    if let Some((low, high)) = swing(case).filter(|_| !is_told || is_step) {
         let reason =
             format!("{text} Peaks swing between {} and {} from step to step as it is.", Bytes(low), Bytes(high));
         let label = CauseLabel::VariableShapeBatches;

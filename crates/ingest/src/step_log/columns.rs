@@ -70,6 +70,7 @@ impl Columns {
                 Key::Rank => draft.rank = Some(Rank(cell.parse().ok()?)),
                 Key::Step => draft.step = cell.parse().ok().map(Step),
                 Key::Tokens => draft.tokens = cell.parse().ok(),
+                Key::RoutedTokens => draft.routed_tokens = cell.parse().ok(),
                 Key::Samples | Key::Batch => draft.samples = cell.parse().ok(),
                 Key::Shape => draft.shape = shape(cell),
                 Key::Memory(figure) => draft.set(figure, amount(cell, unit)?),

@@ -38,6 +38,8 @@ pub(super) enum Key {
     Batch,
     Shape,
     Tokens,
+    /// Tokens that a router sent to the rank.
+    RoutedTokens,
     Samples,
     Memory(Figure),
     /// `max` alone: the peak of the figure before it.
@@ -161,6 +163,9 @@ impl Parts {
             "batch" => Key::Batch,
             "idx" if self.before_last() == "batch" => Key::Step,
             "shape" | "input" | "inputs" | "ids" => Key::Shape,
+            "tokens" if matches!(self.before_last(), "recv" | "received" | "routed") => {
+                return (!self.has("per") && !self.has("total")).then_some(Key::RoutedTokens);
+            }
             "tokens" | "ntokens" => return self.batch_count().then_some(Key::Tokens),
             "samples" | "seqs" | "nseqs" | "utts" | "bs" | "bsz" => return self.batch_count().then_some(Key::Samples),
             "size" if self.before_last() == "batch" && self.batch_count() => Key::Samples,
@@ -404,7 +409,9 @@ mod tests {
         for text in ["micro_step", "seconds per step", "max_steps", "total steps"] {
             assert_eq!(key(text), None, "{text}");
         }
-        assert_eq!(key("recv_tokens"), None);
+        assert_eq!(key("recv_tokens"), Some(Key::RoutedTokens));
+        assert_eq!(key("total_routed_tokens"), None);
+        assert_eq!(key("dropped_tokens"), None);
         assert_eq!(key("tokens"), Some(Key::Tokens));
         assert_eq!(key("batch_size"), Some(Key::Samples));
         assert_eq!(key("samples_per_second"), None);

@@ -168,6 +168,7 @@ impl<'c> StepReader<'c> {
             batch_shape: draft.shape,
             batch_samples: draft.samples,
             batch_tokens: draft.tokens,
+            routed_tokens: draft.routed_tokens,
             allocated: draft.allocated,
             peak_allocated: draft.peak_allocated,
             reserved: draft.reserved,

@@ -21,6 +21,7 @@ pub(super) struct Draft {
     pub(super) shape: Option<Vec<u64>>,
     pub(super) samples: Option<u64>,
     pub(super) tokens: Option<u64>,
+    pub(super) routed_tokens: Option<u64>,
     pub(super) allocated: Option<Bytes>,
     pub(super) peak_allocated: Option<Bytes>,
     pub(super) reserved: Option<Bytes>,
@@ -371,6 +372,7 @@ impl<'t> Walk<'t> {
             Key::Batch if equals => self.draft.samples = self.draft.samples.or(count),
             Key::Batch if self.epoch => self.draft.step = self.draft.step.or(count.map(Step)),
             Key::Tokens => self.draft.tokens = self.draft.tokens.or(count),
+            Key::RoutedTokens => self.draft.routed_tokens = self.draft.routed_tokens.or(count),
             Key::Samples => self.draft.samples = self.draft.samples.or(count),
             Key::Shape if equals => {
                 // `shape=8x512`
