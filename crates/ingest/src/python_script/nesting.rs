@@ -125,8 +125,7 @@ impl Scan<'_> {
             }
             // Outside of texts it takes only the end of the line with it.
             b'\\' if matches!(self.peek(1), Some(b'\n' | b'\r')) => self.skip_escape(),
-            b'\\' => self.at += 1,
-            b' ' | b'\t' | b'\r' | b'\x0c' => self.at += 1,
+            b'\\' | b' ' | b'\t' | b'\r' | b'\x0c' => self.at += 1,
             b'#' => {
                 let rest = self.bytes.get(self.at..).unwrap_or_default();
                 self.at += memchr::memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
