@@ -6,6 +6,7 @@ use crate::context::Limits;
 use crate::upload::ReadSeek;
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
 
@@ -39,7 +40,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) fn new(uploaded: u64, limits: &Limits) -> Self {
-        let by_ratio = uploaded.saturating_mul(limits.max_ratio).max(limits.ratio_free_bytes);
+        let by_ratio = uploaded.saturating_mul(limits.max_ratio).saturating_add(limits.ratio_free_bytes);
         Self {
             cap: by_ratio.min(limits.max_decompressed_bytes),
             by_ratio: by_ratio < limits.max_decompressed_bytes,
@@ -59,7 +60,7 @@ impl Budget {
             let ratio = self.ratio;
             format!(
                 "unpacks to more than {cap}, over {ratio} times its size, as a decompression bomb does; \
-                 reading stopped there. If it is genuine, upload the files unpacked"
+                 reading stopped there. If it is genuine, upload the files unpacked, or fewer of them"
             )
         } else {
             format!("unpacks to more than the limit of {cap}; reading stopped there. Upload fewer files at a time")
@@ -226,6 +227,7 @@ pub(crate) fn each_zip_member(
         ));
     }
     let mut links = 0usize;
+    let mut taken = Taken::default();
     let count = zip.len();
     for index in 0..count {
         if index >= limits.max_members as usize {
@@ -257,6 +259,11 @@ pub(crate) fn each_zip_member(
             visit(Member { name, bytes, data: Err(why) })
         } else {
             match zip.by_index(index) {
+                // Entries that share their bytes make a small file of very many large members.
+                Ok(file) if !taken.take(file.data_start().unwrap_or(0), file.compressed_size()) => {
+                    let why = "its bytes are those of another member too, as in a decompression bomb; not read";
+                    visit(Member { name, bytes, data: Err(why.to_owned()) })
+                }
                 Ok(mut file) => visit(Member { name, bytes, data: Ok(&mut file) }),
                 Err(e) => {
                     let why = format!("cannot be unpacked ({}); upload the file itself", zip_words(&e));
@@ -270,6 +277,26 @@ pub(crate) fn each_zip_member(
     }
     push_links(&mut notes, links);
     Ok(notes)
+}
+
+/// Stretches of a file that members were read from: where each begins and ends.
+#[derive(Default)]
+struct Taken(BTreeMap<u64, u64>);
+
+impl Taken {
+    /// Takes a stretch; `false` if a part of it is taken already.
+    fn take(&mut self, start: u64, length: u64) -> bool {
+        if length == 0 {
+            return true;
+        }
+        let end = start.saturating_add(length);
+        let before = self.0.range(..end).next_back();
+        if before.is_some_and(|(_, taken_end)| *taken_end > start) {
+            return false;
+        }
+        self.0.insert(start, end);
+        true
+    }
 }
 
 fn zip_words(error: &zip::result::ZipError) -> String {
@@ -289,12 +316,14 @@ pub(crate) fn each_tar_member(
 ) -> Notes {
     let mut notes = Notes::new();
     let mut tar = tar::Archive::new(input);
+    // Raw: the crate would hold the names that stand before a member, of any length.
     let entries = match tar.entries() {
-        Ok(entries) => entries,
+        Ok(entries) => entries.raw(true),
         Err(e) => return vec![format!("the tar file cannot be read ({e})")],
     };
     let mut links = 0usize;
     let mut seen = 0u32;
+    let mut ahead = Ahead::default();
     for entry in entries {
         let mut entry = match entry {
             Ok(entry) => entry,
@@ -303,12 +332,31 @@ pub(crate) fn each_tar_member(
                 break;
             }
         };
+        let kind = entry.header().entry_type();
+        if kind.is_gnu_longname() || kind.is_gnu_longlink() || kind.is_pax_local_extensions() {
+            if let Err(why) = ahead.read(kind, &mut entry) {
+                notes.push(format!("the tar file was read up to member {seen}: {why}"));
+                break;
+            }
+            continue;
+        }
+        if kind.is_pax_global_extensions() {
+            continue;
+        }
+        let Ahead { name: long_name, size } = std::mem::take(&mut ahead);
+        if size.is_some_and(|size| size != entry.size()) || is_split(entry.header()) {
+            notes.push(format!(
+                "the tar file was read up to member {seen}: what follows is a sparse file or one of over 8 GiB; upload it \
+                 on its own"
+            ));
+            break;
+        }
         if !entry.header().entry_type().is_file() {
             links +=
                 usize::from(entry.header().entry_type().is_symlink() || entry.header().entry_type().is_hard_link());
             continue;
         }
-        let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        let name = long_name.unwrap_or_else(|| String::from_utf8_lossy(&entry.path_bytes()).into_owned());
         if is_clutter(&name) {
             continue;
         }
@@ -324,6 +372,51 @@ pub(crate) fn each_tar_member(
     }
     push_links(&mut notes, links);
     notes
+}
+
+/// Bytes of a name or of extended attributes that stand before a member. Paths are limited to 4 KiB by systems.
+const MAX_AHEAD: u64 = 64 << 10;
+
+/// What a tar tells of the next member before its header.
+#[derive(Default)]
+struct Ahead {
+    name: Option<String>,
+    size: Option<u64>,
+}
+
+impl Ahead {
+    fn read(&mut self, kind: tar::EntryType, entry: &mut tar::Entry<'_, impl Read>) -> Result<(), String> {
+        let claimed = entry.size();
+        if claimed > MAX_AHEAD {
+            let (claimed, limit) = (rankscope_model::Bytes(claimed), rankscope_model::Bytes(MAX_AHEAD));
+            return Err(format!("a name of {claimed} follows, and {limit} is the limit"));
+        }
+        let mut bytes = Vec::new();
+        entry
+            .take(MAX_AHEAD)
+            .read_to_end(&mut bytes)
+            .map_err(|e| format!("damaged or cut there ({e}); upload it again"))?;
+        if kind.is_gnu_longname() {
+            let end = memchr::memchr(0, &bytes).unwrap_or(bytes.len());
+            self.name = Some(String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned());
+        } else if kind.is_pax_local_extensions() {
+            for pair in tar::PaxExtensions::new(&bytes).flatten() {
+                match pair.key_bytes() {
+                    b"path" if self.name.is_none() => {
+                        self.name = Some(String::from_utf8_lossy(pair.value_bytes()).into_owned());
+                    }
+                    b"size" => self.size = pair.value().ok().and_then(|size| size.parse().ok()),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A sparse file whose map goes on behind its header.
+fn is_split(header: &tar::Header) -> bool {
+    header.as_gnu().is_some_and(|gnu| header.entry_type().is_gnu_sparse() && gnu.is_extended())
 }
 
 fn push_links(notes: &mut Notes, links: usize) {
@@ -352,6 +445,14 @@ mod tests {
     }
 
     #[test]
+    fn stretches_are_taken_once() {
+        let mut taken = Taken::default();
+        assert!(taken.take(100, 50) && taken.take(150, 10) && taken.take(0, 100) && taken.take(120, 0));
+        assert!(!taken.take(100, 50) && !taken.take(99, 2) && !taken.take(159, 100) && !taken.take(0, 1000));
+        assert!(taken.take(160, u64::MAX) && !taken.take(u64::MAX - 1, 1));
+    }
+
+    #[test]
     fn the_budget_is_the_smaller_of_size_and_ratio() {
         let limits = Limits { max_decompressed_bytes: 1000, max_ratio: 10, ratio_free_bytes: 50, ..Limits::default() };
         let spent_after = |uploaded| {
@@ -360,8 +461,8 @@ mod tests {
             let error = budget.meter(io::repeat(1)).read_to_end(&mut sink).unwrap_err();
             (budget.cap, error.to_string())
         };
-        assert_eq!(spent_after(1).0, 50);
-        assert_eq!(spent_after(20).0, 200);
+        assert_eq!(spent_after(1).0, 60);
+        assert_eq!(spent_after(20).0, 250);
         assert_eq!(spent_after(20_000).0, 1000);
         assert!(spent_after(1).1.contains("bomb"));
         assert!(spent_after(20_000).1.contains("limit"));

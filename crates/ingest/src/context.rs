@@ -12,10 +12,12 @@ pub struct Limits {
     /// Decompressed bytes of one upload, all members of an archive together. Default 8 GiB: a memory snapshot of
     /// 2 million events is about 0.4 GB, and users report files up to a few GB.
     pub max_decompressed_bytes: u64,
-    /// Decompressed bytes per compressed byte, enforced above [`Self::ratio_free_bytes`]. Default 400: logs and
-    /// snapshots reach 10 to 100, a looped `nvidia-smi` of idle cards about 200, deflate's own maximum is 1032.
+    /// Decompressed bytes for each uploaded byte, beyond [`Self::ratio_free_bytes`]. Default 64: training logs reach 10
+    /// to 30, snapshots 10 to 60; deflate's own maximum is 1032. Reading takes time for each byte that comes out, so
+    /// this also bounds the work that a small upload can ask for.
     pub max_ratio: u64,
-    /// Output below this is never called a bomb, whatever its ratio. Default 32 MiB.
+    /// Decompressed bytes that any upload may have, whatever its ratio. Default 256 MiB: a looped `nvidia-smi` of idle
+    /// cards packs 200 to 1, and two days of it have that size.
     pub ratio_free_bytes: u64,
     /// Members read from one upload. Default 4096: two logs for each of 2048 ranks.
     pub max_members: u32,
@@ -28,6 +30,12 @@ pub struct Limits {
     pub max_line_bytes: usize,
     /// Step records kept of one file; above it, records are thinned by rank and step. Default 200 000.
     pub max_step_records: usize,
+    /// Step records kept of one upload, all members of an archive together; above it, those of all files are thinned
+    /// alike. Default 300 000, in some 150 MB.
+    pub max_upload_step_records: usize,
+    /// Bytes of all other evidence of one upload, as JSON; beyond it no further member of an archive is read. Default
+    /// 192 MiB: what few files give under 1 MB each, so this is for thousands of them.
+    pub max_evidence_bytes: u64,
     /// `nvidia-smi` tables kept of one file. Default 20 000: a day of one table every 5 seconds.
     pub max_tables: usize,
     /// Rows of other device tools (CSV, monitors, metrics) kept of one file; above it, readings are thinned by time.
@@ -49,13 +57,15 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_decompressed_bytes: 8 << 30,
-            max_ratio: 400,
-            ratio_free_bytes: 32 << 20,
+            max_ratio: 64,
+            ratio_free_bytes: 256 << 20,
             max_members: 4096,
             max_spooled_bytes: 32 << 20,
             max_zstd_window: 32 << 20,
             max_line_bytes: 64 << 10,
             max_step_records: 200_000,
+            max_upload_step_records: 300_000,
+            max_evidence_bytes: 192 << 20,
             max_tables: 20_000,
             max_device_rows: 60_000,
             max_oom_events: 4096,

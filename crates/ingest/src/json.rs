@@ -124,6 +124,26 @@ impl<'de> Visitor<'de> for ScalarVisitor {
     }
 }
 
+/// The size of something as JSON, which is near to what it takes in memory, whatever it holds.
+pub(crate) fn size(value: &impl serde::Serialize) -> u64 {
+    struct Count(u64);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.saturating_add(bytes.len() as u64);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    match serde_json::to_writer(&mut count, value) {
+        Ok(()) => count.0,
+        Err(_) => u64::MAX,
+    }
+}
+
 /// What a JSON error means for a file of which something was read before: a sentence for its warnings.
 pub(crate) fn what_is_missing(error: &serde_json::Error) -> String {
     use serde_json::error::Category;

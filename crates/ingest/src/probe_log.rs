@@ -4,22 +4,25 @@
 //! that are cut or foreign are counted, and of a newer version is read what is known. Knows no rule about imbalance.
 
 use crate::context::ReadContext;
+use crate::json;
 use crate::lines::{Line, for_each_line};
 use crate::oom;
 use crate::rank_name::{MAX_RANK, rank_from_name};
 use crate::sniff::TextEncoding;
 use crate::step_log::keys::phase_value;
-use crate::step_log::thin::Thinned;
+use crate::step_log::thin::{Rest, Thinned};
 use rankscope_model::{
     ArtifactKind, Bytes, Evidence, OomEvent, PROBE_FORMAT, Phase, ProbeEnd, ProbeEvidence, ProbeFacts, ProbeLine,
     ProbeMemory, ProbeOom, ProbePhase, ProbeRecord, ProbeStart, ProbeStep, Provenance, Rank, Step, StepRecord, Subject,
     UnixMicros,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 
 /// Processes kept of one file; a log is of one, and somebody may put those of a whole job into one file.
 const MAX_PROCESSES: usize = 4096;
+/// Bytes of what the processes of one file tell of themselves, as JSON. The facts of a process have some 20 KB.
+const MAX_TOLD: u64 = 64 << 20;
 /// Of a batch of many tensors the one with the most elements is kept, up to this many dimensions.
 const MAX_DIMENSIONS: usize = 8;
 
@@ -76,6 +79,10 @@ struct Reader<'c> {
     unknown: u64,
     newer: Option<String>,
     dropped_processes: u64,
+    /// Bytes of starts and facts, as JSON, and those of the last process's facts.
+    told: u64,
+    last_facts: u64,
+    dropped_facts: u64,
 }
 
 impl<'c> Reader<'c> {
@@ -96,6 +103,9 @@ impl<'c> Reader<'c> {
             unknown: 0,
             newer: None,
             dropped_processes: 0,
+            told: 0,
+            last_facts: 0,
+            dropped_facts: 0,
         }
     }
 
@@ -105,6 +115,7 @@ impl<'c> Reader<'c> {
             return;
         }
         self.last_line = line.number;
+        self.steps.read(text.len());
         let Ok(record) = serde_json::from_str::<ProbeRecord>(text) else {
             self.bad_lines += 1;
             if self.bad_lines == 1 {
@@ -127,7 +138,7 @@ impl<'c> Reader<'c> {
         }
     }
 
-    fn start(&mut self, start: ProbeStart, at: Provenance) {
+    fn start(&mut self, mut start: ProbeStart, at: Provenance) {
         self.close_open(None);
         if start.format != PROBE_FORMAT && self.newer.is_none() {
             self.newer = Some(start.format.chars().take(40).collect());
@@ -135,6 +146,14 @@ impl<'c> Reader<'c> {
         if self.probes.len() >= MAX_PROCESSES {
             self.dropped_processes += 1;
             return;
+        }
+        self.told = self.told.saturating_add(json::size(&start));
+        self.last_facts = 0;
+        if self.told > MAX_TOLD {
+            start.arguments = Vec::new();
+            start.launcher = None;
+            start.environment = BTreeMap::new();
+            self.dropped_facts += 1;
         }
         let told = start.rank.filter(|rank| rank.0 < MAX_RANK).or(self.file_rank);
         // A process that nothing told its rank is the only one, as far as it knows.
@@ -242,6 +261,13 @@ impl<'c> Reader<'c> {
             facts.dist = facts.dist.or(before.dist);
         }
         probe.train_steps = probe.train_steps.max(facts.train_steps);
+        let size = json::size(&facts);
+        self.told = self.told.saturating_sub(self.last_facts).saturating_add(size);
+        self.last_facts = size;
+        if self.told > MAX_TOLD {
+            self.dropped_facts += 1;
+            return;
+        }
         probe.facts = Some(facts);
         probe.facts_at = Some(at);
     }
@@ -258,7 +284,9 @@ impl<'c> Reader<'c> {
             total: oom.total,
             ..ProbeMemory::default()
         };
-        let message = oom.message.as_deref().and_then(|text| self.message(text));
+        // Beyond the limit neither the event nor its text is kept.
+        let is_full = self.ooms.len() >= self.ctx.limits.max_oom_events;
+        let message = oom.message.as_deref().filter(|_| !is_full).and_then(|text| self.message(text));
         if oom.same {
             // The text of the failure that was recorded when it happened.
             if let (Some(event), Some(message)) = (self.ooms.last_mut(), message) {
@@ -273,7 +301,7 @@ impl<'c> Reader<'c> {
             return;
         }
         self.close_open(mem.peak.is_some().then_some((oom.n, &mem)));
-        if self.ooms.len() >= self.ctx.limits.max_oom_events {
+        if is_full {
             self.dropped_ooms += 1;
             return;
         }
@@ -324,10 +352,11 @@ impl<'c> Reader<'c> {
     fn finish(mut self, stopped: Option<String>) -> Evidence {
         self.close_open(None);
         let mut info = self.ctx.info(ArtifactKind::ProbeLog);
-        let (mut kept, dropped, width) = std::mem::replace(&mut self.steps, Thinned::new(1)).finish();
+        let Rest { mut kept, dropped, width, .. } = std::mem::replace(&mut self.steps, Thinned::new(1)).finish();
+        let steps = dropped + kept.len() as u64;
         kept.sort_by_key(|kept| kept.extra);
         info.warnings.extend(stopped);
-        info.warnings.extend(self.warnings(dropped, width));
+        info.warnings.extend(self.warnings(dropped, steps, width));
         info.warnings.truncate(self.ctx.limits.max_warnings);
         let ranks: BTreeSet<u32> = self.probes.iter().map(|probe| probe.rank.0).collect();
         info.ranks = ranks.into_iter().collect();
@@ -340,7 +369,7 @@ impl<'c> Reader<'c> {
         }
     }
 
-    fn warnings(&self, dropped: u64, width: u64) -> Vec<String> {
+    fn warnings(&self, dropped: u64, steps: u64, width: u64) -> Vec<String> {
         let mut warnings = Vec::new();
         if let Some(version) = &self.newer {
             warnings.push(format!(
@@ -381,9 +410,15 @@ impl<'c> Reader<'c> {
         }
         if dropped > 0 {
             warnings.push(format!(
-                "{dropped} steps were left out of more than {}: of each rank and each {width} steps the one with the \
-                 largest peak was kept",
-                self.ctx.limits.max_step_records
+                "{dropped} of {steps} steps were left out: of each rank and each {width} steps the one with the largest \
+                 peak was kept"
+            ));
+        }
+        if self.dropped_facts > 0 {
+            warnings.push(format!(
+                "what the processes tell of themselves passes the limit of {}; {} records of it were left out",
+                Bytes(MAX_TOLD),
+                self.dropped_facts
             ));
         }
         if self.dropped_ooms > 0 {

@@ -7,8 +7,9 @@ use crate::context::{Limits, ReadContext, ReadError};
 use crate::probe_log;
 use crate::python_script;
 use crate::sniff::{self, Content, TextEncoding};
+use crate::step_log::thin::thin_together;
 use crate::viewer_page::{self, Page};
-use crate::{launch, memory_timeline, profiler_trace, text, torch_snapshot};
+use crate::{json, launch, memory_timeline, profiler_trace, text, torch_snapshot};
 use rankscope_model::{ArtifactId, ArtifactInfo, ArtifactKind, Evidence, LaunchSource};
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::ops::ControlFlow;
@@ -31,8 +32,9 @@ pub fn read_upload(name: &str, input: &mut dyn ReadSeek, limits: &Limits) -> Evi
         Err(e) => return unreadable(&name, 0, format!("its bytes could not be had ({e}); upload it again")),
     };
     let budget = Budget::new(size, limits);
-    let mut upload = Upload { limits, budget: &budget, evidence: Evidence::default() };
+    let mut upload = Upload { limits, budget: &budget, evidence: Evidence::default(), held: 0, thinned: (0, 0) };
     upload.fenced(&name, size, |upload| upload.seekable(&name, size, input, Depth::default()));
+    upload.finish();
     if upload.evidence.artifacts.is_empty() {
         return unreadable(&name, size, "nothing in it could be read".to_owned());
     }
@@ -55,6 +57,10 @@ struct Upload<'a> {
     limits: &'a Limits,
     budget: &'a Budget,
     evidence: Evidence,
+    /// Bytes of the evidence without its step records, as JSON.
+    held: u64,
+    /// Step records of all files that were left out, and the width of a bucket in steps.
+    thinned: (u64, u64),
 }
 
 impl Upload<'_> {
@@ -199,11 +205,15 @@ impl Upload<'_> {
         let listed = each(&mut |member| {
             members += 1;
             self.member(name, member, inside);
-            if self.budget.is_spent() || self.evidence.artifacts.len() > self.limits.max_members as usize {
+            if self.budget.is_spent()
+                || self.is_full()
+                || self.evidence.artifacts.len() > self.limits.max_members as usize
+            {
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())
         });
+        let is_full = self.is_full();
         let too_many = self.evidence.artifacts.len() > self.limits.max_members as usize;
         let Some(archive) = self.evidence.artifacts.get_mut(own) else { return };
         match listed {
@@ -216,6 +226,12 @@ impl Upload<'_> {
         }
         if self.budget.is_spent() {
             archive.warnings.push(self.budget.refusal());
+        } else if is_full {
+            let limit = rankscope_model::Bytes(self.limits.max_evidence_bytes);
+            archive.warnings.push(format!(
+                "what was found in the files so far passes the limit of {limit}; the rest was not read. Upload fewer files \
+                 at a time"
+            ));
         } else if too_many {
             let limit = self.limits.max_members;
             archive.warnings.push(format!("more than {limit} files in one upload; the rest was not read"));
@@ -247,8 +263,45 @@ impl Upload<'_> {
         self.add(evidence);
     }
 
-    fn add(&mut self, evidence: Evidence) {
+    fn add(&mut self, mut evidence: Evidence) {
+        // Each file alone is bounded by its reader; many together are counted.
+        if !self.evidence.artifacts.is_empty() {
+            let steps = std::mem::take(&mut evidence.steps);
+            self.held = self.held.saturating_add(json::size(&evidence));
+            evidence.steps = steps;
+        }
         self.evidence.merge(evidence);
+        // A quarter more as room, so that thinning is rare and its cost stays linear.
+        let limit = self.limits.max_upload_step_records;
+        if self.evidence.steps.len() > limit.saturating_add(limit / 4) {
+            self.thin();
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.held > self.limits.max_evidence_bytes
+    }
+
+    fn thin(&mut self) {
+        let (dropped, width) =
+            thin_together(&mut self.evidence.steps, self.limits.max_upload_step_records, self.thinned.1);
+        self.thinned = (self.thinned.0 + dropped, width);
+    }
+
+    fn finish(&mut self) {
+        if self.evidence.steps.len() > self.limits.max_upload_step_records {
+            self.thin();
+        }
+        let (dropped, width) = self.thinned;
+        if dropped > 0
+            && let Some(first) = self.evidence.artifacts.first_mut()
+        {
+            first.warnings.push(format!(
+                "{dropped} step records of the files in it were left out, {} are kept: of each file, rank and {width} steps \
+                 the one with the largest peak",
+                self.evidence.steps.len()
+            ));
+        }
     }
 }
 

@@ -225,3 +225,84 @@ fn names_with_control_characters_are_shown_safely() {
     let evidence = read_bytes("a\x1b[31m\u{202e}.zip", &zip_of(&[("x\ny.log", LOG.as_bytes())]));
     assert!(evidence.artifacts.iter().all(|a| !a.name.chars().any(char::is_control)));
 }
+
+#[test]
+fn many_members_share_one_budget() {
+    let log = |rank: usize| -> String {
+        (0..500).map(|step| format!("rank={rank} step={step} peak={}MB\n", 100 + step)).collect()
+    };
+    let logs: Vec<(String, String)> = (0..8).map(|rank| (format!("rank{rank}.log"), log(rank))).collect();
+    let members: Vec<(&str, &[u8])> = logs.iter().map(|(name, text)| (name.as_str(), text.as_bytes())).collect();
+    let limits = Limits { max_upload_step_records: 1000, ..Limits::default() };
+    let evidence = read_upload("logs.zip", &mut Cursor::new(zip_of(&members)), &limits);
+    assert!(evidence.steps.len() <= 1000, "{}", evidence.steps.len());
+    for rank in 0..8 {
+        let own = evidence.steps.iter().filter(|step| step.subject.rank() == Some(rank));
+        let peaks: Vec<_> = own.filter_map(|step| step.peak_allocated).collect();
+        assert!(peaks.len() > 50 && peaks.contains(&rankscope_model::Bytes::from_mib(599)), "{rank}: {}", peaks.len());
+    }
+    assert!(evidence.artifacts[0].warnings[0].contains("step records of the files"), "{}", warnings(&evidence));
+
+    let oom = "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 15.78 GiB total capacity; 12.00 GiB already \
+               allocated; 1.00 GiB free; 13.00 GiB reserved in total by PyTorch)\n";
+    let names: Vec<String> = (0..40).map(|rank| format!("rank{rank}.log")).collect();
+    let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), oom.as_bytes())).collect();
+    let limits = Limits { max_evidence_bytes: 4096, ..Limits::default() };
+    let evidence = read_upload("logs.zip", &mut Cursor::new(zip_of(&members)), &limits);
+    assert!((2..20).contains(&evidence.ooms.len()), "{}", evidence.ooms.len());
+    assert!(evidence.artifacts[0].warnings[0].contains("passes the limit of 4"), "{}", warnings(&evidence));
+}
+
+#[test]
+fn members_that_share_their_bytes_are_refused() {
+    let mut zip = zip_of(&[("a.log", LOG.as_bytes()), ("b.log", LOG.as_bytes())]);
+    let entries: Vec<usize> = (0..zip.len()).filter(|at| zip[*at..].starts_with(b"PK\x01\x02")).collect();
+    // The second entry of the directory is pointed at the first member.
+    zip[entries[1] + 42..entries[1] + 46].copy_from_slice(&[0; 4]);
+    let evidence = read_bytes("twice.zip", &zip);
+    assert_eq!(evidence.artifacts[1].kind, ArtifactKind::StepLog);
+    assert_eq!(evidence.artifacts[2].kind, ArtifactKind::Unreadable);
+    assert!(warnings(&evidence).contains("those of another member"), "{}", warnings(&evidence));
+}
+
+#[test]
+fn names_before_a_tar_member_are_bounded() {
+    // A header that says: a name of so many bytes follows.
+    let long = |kind: tar::EntryType, name: &[u8], then: &str| {
+        let mut tar = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_path("././@LongLink").unwrap();
+        header.set_size(name.len() as u64);
+        header.set_cksum();
+        tar.append(&header, name).unwrap();
+        let mut header = tar::Header::new_gnu();
+        header.set_path(then).unwrap();
+        header.set_size(LOG.len() as u64);
+        header.set_cksum();
+        tar.append(&header, LOG.as_bytes()).unwrap();
+        read_bytes("logs.tar", &tar.into_inner().unwrap())
+    };
+    let path = format!("{}rank3.log", "deep/".repeat(30));
+    let pax = |key: &str, value: &str| {
+        let rest = format!(" {key}={value}\n");
+        let length = (rest.len()..).find(|n| n.to_string().len() + rest.len() == *n).unwrap();
+        format!("{length}{rest}")
+    };
+    for evidence in [
+        long(tar::EntryType::GNULongName, format!("{path}\0").as_bytes(), "cut"),
+        long(tar::EntryType::XHeader, pax("path", &path).as_bytes(), "cut"),
+    ] {
+        assert!(evidence.artifacts[1].name.ends_with("deep/rank3.log"), "{}", evidence.artifacts[1].name);
+        assert_eq!(evidence.steps.len(), 1);
+    }
+    for kind in [tar::EntryType::GNULongName, tar::EntryType::GNULongLink, tar::EntryType::XHeader] {
+        let evidence = long(kind, &vec![b'a'; 1 << 20], "a.log");
+        assert_eq!(evidence.artifacts.len(), 1);
+        assert!(warnings(&evidence).contains("a name of 1 MiB follows"), "{}", warnings(&evidence));
+    }
+    // Global attributes are passed over, however long.
+    assert_eq!(long(tar::EntryType::XGlobalHeader, &vec![b'a'; 1 << 20], "a.log").steps.len(), 1);
+    let evidence = long(tar::EntryType::XHeader, pax("size", "9000000000").as_bytes(), "a.log");
+    assert!(warnings(&evidence).contains("over 8 GiB"), "{}", warnings(&evidence));
+}

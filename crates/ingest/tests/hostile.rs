@@ -284,7 +284,7 @@ fn records_are_thinned_and_said_so() {
     let evidence = read_upload("log", &mut Cursor::new(text), &limits);
     assert!(evidence.steps.len() <= 1000 && evidence.steps.len() > 300);
     assert!(
-        evidence.artifacts[0].warnings[0].contains("were left out of more than 1000"),
+        evidence.artifacts[0].warnings[0].contains("of 20000 records were left out"),
         "{:?}",
         evidence.artifacts[0].warnings
     );

@@ -22,7 +22,7 @@ use rankscope_model::{Evidence, Place, Provenance, Rank, StepRecord, Subject};
 use records::Draft;
 use std::io::BufRead;
 use summary_table::{Summaries, Summary};
-use thin::Thinned;
+use thin::{Rest, Thinned};
 
 /// Reads text and keeps its step records. Text without any gives an empty result, not an error.
 pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Result<Evidence, ReadError> {
@@ -79,6 +79,7 @@ impl<'c> StepReader<'c> {
     }
 
     pub(crate) fn line(&mut self, line: &Line<'_>, trust: &mut Trust) {
+        self.kept.read(line.text.len());
         let is_summary = self.summaries.line(line, self.ctx.artifact);
         let done = self.summaries.take_done();
         self.keep_summaries(done);
@@ -192,7 +193,8 @@ impl<'c> StepReader<'c> {
         let rest = self.summaries.finish();
         self.keep_summaries(rest);
         let mut warnings = Vec::new();
-        let (kept, dropped, width) = self.kept.finish();
+        let Rest { kept, dropped, width, of_others } = self.kept.finish();
+        let of_all = dropped + kept.len() as u64;
         let mut records = Vec::with_capacity(kept.len());
         let mut untrusted = 0u64;
         let mut first_untrusted = 0;
@@ -226,9 +228,15 @@ impl<'c> StepReader<'c> {
         }
         if dropped > 0 {
             warnings.push(format!(
-                "{dropped} records were left out of more than {}: of each rank and each {width} steps the one with \
-                 the largest peak was kept",
-                self.ctx.limits.max_step_records
+                "{dropped} of {} records were left out: of each rank and each {width} steps the one with the largest \
+                 peak was kept",
+                of_all
+            ));
+        }
+        if of_others > 0 {
+            warnings.push(format!(
+                "{of_others} records were left out because the file names more ranks than any job has; check that what \
+                 is printed as the rank is the rank"
             ));
         }
         (records, warnings)

@@ -1,11 +1,19 @@
 //! Keeps a file of millions of records within bounds without losing its peaks.
 //!
-//! Steps are grouped into aligned buckets that double in width until the rest fits; of each rank, phase and bucket
-//! the record with the largest peak stays.
+//! Steps are grouped into aligned buckets that double in width until the rest fits; of each file, rank, phase and bucket
+//! the record with the largest peak stays. What fits is told in records and in bytes.
 
-use rankscope_model::{Phase, StepRecord, Subject};
+use rankscope_model::{ArtifactId, Phase, StepRecord, Subject};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+
+/// Ranks and devices of which records are kept. The largest jobs have some ten thousand.
+const MAX_SUBJECTS: usize = 65_536;
+/// Bytes of records that are always kept.
+const FREE_BYTES: u64 = 32 << 20;
+/// Bytes of records that are kept for each byte of the text they come from. A record is larger than a short line of a
+/// log, but one long line may hold thousands of records that all quote it.
+const BYTES_PER_BYTE: u64 = 3;
 
 /// A record with its position among the records of its subject, which stands in for a missing step.
 #[derive(Debug)]
@@ -15,64 +23,111 @@ pub(crate) struct Kept<T> {
     pub(crate) extra: T,
 }
 
-/// The records, thinned whenever they are more than `limit`.
+/// What is left after thinning.
+#[derive(Debug)]
+pub(crate) struct Rest<T> {
+    /// In the order of the file.
+    pub(crate) kept: Vec<Kept<T>>,
+    /// Records that were left out.
+    pub(crate) dropped: u64,
+    /// Width of a bucket, in steps.
+    pub(crate) width: u64,
+    /// Records of ranks beyond those that are kept.
+    pub(crate) of_others: u64,
+}
+
+/// The records, thinned whenever they are more than `limit` or take more bytes than what they come from allows.
 #[derive(Debug)]
 pub(crate) struct Thinned<T> {
     limit: usize,
+    max_bytes: u64,
     kept: Vec<Kept<T>>,
-    seen: BTreeMap<Subject, u64>,
+    /// Bytes that `kept` takes.
+    held: u64,
+    seen: BTreeMap<(ArtifactId, Subject), u64>,
     /// log2 of the bucket width; 0 is one step, every record kept.
     shift: u32,
     dropped: u64,
+    of_others: u64,
 }
 
 impl<T> Thinned<T> {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit: limit.max(1), kept: Vec::new(), seen: BTreeMap::new(), shift: 0, dropped: 0 }
+        Self {
+            limit: limit.max(1),
+            max_bytes: FREE_BYTES,
+            kept: Vec::new(),
+            held: 0,
+            seen: BTreeMap::new(),
+            shift: 0,
+            dropped: 0,
+            of_others: 0,
+        }
+    }
+
+    /// Text was read: what comes of it may take so much more.
+    pub(crate) fn read(&mut self, bytes: usize) {
+        self.max_bytes = self.max_bytes.saturating_add((bytes as u64).saturating_mul(BYTES_PER_BYTE));
     }
 
     pub(crate) fn push(&mut self, record: StepRecord, extra: T) {
-        // Subjects are bounded too: a text may invent a rank on every line.
-        let position = if self.seen.len() < self.limit || self.seen.contains_key(&record.subject) {
-            let seen = self.seen.entry(record.subject).or_default();
-            *seen += 1;
-            *seen
-        } else {
-            0
-        };
-        self.kept.push(Kept { record, position, extra });
+        let subject = (record.at.artifact, record.subject);
+        // A text may invent a rank on every line.
+        if self.seen.len() >= MAX_SUBJECTS && !self.seen.contains_key(&subject) {
+            self.of_others += 1;
+            return;
+        }
+        let seen = self.seen.entry(subject).or_default();
+        *seen += 1;
+        let kept = Kept { record, position: *seen, extra };
+        self.held += kept.bytes();
+        self.kept.push(kept);
         // Half as much again as room, so that thinning is rare and its cost stays linear.
-        if self.kept.len() >= self.limit.saturating_add(self.limit / 2).max(self.limit + 1) {
+        let is_many = self.kept.len() >= self.limit.saturating_add(self.limit / 2).max(self.limit + 1);
+        if is_many || self.held > self.max_bytes {
             self.thin();
         }
     }
 
-    /// The records in the order of the file, how many were left out, and the width of a bucket in steps.
-    pub(crate) fn finish(mut self) -> (Vec<Kept<T>>, u64, u64) {
+    pub(crate) fn finish(mut self) -> Rest<T> {
         if self.kept.len() > self.limit {
             self.thin();
         }
-        (self.kept, self.dropped, 1 << self.shift.min(63))
+        let Self { kept, dropped, shift, of_others, .. } = self;
+        Rest { kept, dropped, width: 1 << shift.min(63), of_others }
     }
 
     fn thin(&mut self) {
         let before = self.kept.len();
+        // Bytes are thinned to below what is allowed, so that the next record does not thin again.
+        let max_bytes = if self.held > self.max_bytes { self.max_bytes / 3 * 2 } else { self.max_bytes };
         // What came since the last time is first brought to the width of the rest.
         self.merge_buckets();
-        while self.kept.len() > self.limit && self.shift < 63 {
+        while (self.kept.len() > self.limit || self.held > max_bytes) && self.shift < 63 {
             self.shift += 1;
             self.merge_buckets();
         }
         // More ranks than room: no bucket can help.
         self.kept.truncate(self.limit);
+        let mut room = max_bytes;
+        let fits = self.kept.iter().take_while(|kept| {
+            let left = room.checked_sub(kept.bytes());
+            room = left.unwrap_or(0);
+            left.is_some()
+        });
+        let fits = fits.count();
+        self.kept.truncate(fits);
+        self.kept.shrink_to(self.kept.len().saturating_add(self.kept.len() / 2));
+        self.held = self.kept.iter().map(Kept::bytes).sum();
         self.dropped += (before - self.kept.len()) as u64;
     }
 
     fn merge_buckets(&mut self) {
-        let mut best: BTreeMap<(Subject, Option<Phase>, u64), usize> = BTreeMap::new();
+        let mut best: BTreeMap<(ArtifactId, Subject, Option<Phase>, u64), usize> = BTreeMap::new();
         for (index, kept) in self.kept.iter().enumerate() {
             let at = kept.record.step.map_or(kept.position, |step| step.0);
-            match best.entry((kept.record.subject, kept.record.phase, at >> self.shift)) {
+            let record = &kept.record;
+            match best.entry((record.at.artifact, record.subject, record.phase, at >> self.shift)) {
                 Entry::Vacant(free) => {
                     free.insert(index);
                 }
@@ -91,7 +146,30 @@ impl<T> Thinned<T> {
         }
         let mut stays = stays.into_iter();
         self.kept.retain(|_| stays.next().unwrap_or(false));
+        self.held = self.kept.iter().map(Kept::bytes).sum();
     }
+}
+
+impl<T> Kept<T> {
+    /// Memory that it takes.
+    fn bytes(&self) -> u64 {
+        let shape = self.record.batch_shape.as_ref().map_or(0, Vec::capacity);
+        (size_of::<Self>() + self.record.at.quote.capacity() + shape * size_of::<u64>()) as u64
+    }
+}
+
+/// Thins the records of all files of one upload together, so that every file keeps its share. Gives the number of
+/// records that were left out, and the width of a bucket in steps. `width` is that of the last time, or 1.
+pub(crate) fn thin_together(records: &mut Vec<StepRecord>, limit: usize, width: u64) -> (u64, u64) {
+    let mut thinned = Thinned::new(limit);
+    thinned.shift = width.max(1).ilog2();
+    thinned.max_bytes = u64::MAX;
+    for record in std::mem::take(records) {
+        thinned.push(record, ());
+    }
+    let rest = thinned.finish();
+    *records = rest.kept.into_iter().map(|kept| kept.record).collect();
+    (rest.dropped + rest.of_others, rest.width)
 }
 
 /// The figure by which records of one file are ranked: a file prints the same figures on every line.
@@ -121,7 +199,7 @@ mod tests {
                 thinned.push(record(rank, step, peak), ());
             }
         }
-        let (kept, dropped, width) = thinned.finish();
+        let Rest { kept, dropped, width, .. } = thinned.finish();
         assert!(kept.len() <= 100 && kept.len() > 40, "{}", kept.len());
         assert_eq!(kept.len() as u64 + dropped, 4000);
         assert!(width >= 40);
@@ -136,13 +214,55 @@ mod tests {
     fn below_the_limit_nothing_is_lost() {
         let mut thinned = Thinned::new(10);
         (0..10).for_each(|step| thinned.push(record(0, step, 1), ()));
-        assert_eq!(thinned.finish().0.len(), 10);
+        assert_eq!(thinned.finish().kept.len(), 10);
     }
 
     #[test]
     fn a_new_rank_on_every_line_stays_bounded() {
         let mut thinned = Thinned::new(10);
         (0..10_000).for_each(|rank| thinned.push(record(rank, 0, 1), ()));
-        assert_eq!(thinned.finish().0.len(), 10);
+        assert_eq!(thinned.finish().kept.len(), 10);
+        let mut thinned = Thinned::new(200_000);
+        (0..70_000).for_each(|rank| thinned.push(record(rank, 0, 1), ()));
+        assert_eq!(thinned.seen.len(), MAX_SUBJECTS);
+        let rest = thinned.finish();
+        assert_eq!((rest.kept.len(), rest.of_others), (MAX_SUBJECTS, 70_000 - 65_536));
+    }
+
+    #[test]
+    fn bytes_are_bounded_by_what_was_read() {
+        let mut thinned = Thinned::new(200_000);
+        let quote = "x".repeat(240);
+        let mut most = 0;
+        for step in 0..180_000 {
+            let mut record = record(0, step, step);
+            record.at.quote.clone_from(&quote);
+            thinned.read(16);
+            thinned.push(record, ());
+            most = most.max(thinned.held);
+            assert!(thinned.held <= thinned.max_bytes);
+        }
+        assert!(most > FREE_BYTES / 2);
+        let rest = thinned.finish();
+        assert!(rest.dropped > 0 && rest.kept.iter().any(|kept| kept.record.peak_allocated == Some(Bytes(179_999))));
+    }
+
+    #[test]
+    fn files_are_thinned_together_and_each_keeps_its_share() {
+        let mut records = Vec::new();
+        for file in 0..8 {
+            for step in 0..1000 {
+                let mut record = record(0, step, step);
+                record.at.artifact = ArtifactId(file);
+                records.push(record);
+            }
+        }
+        let (dropped, width) = thin_together(&mut records, 1000, 1);
+        assert_eq!(records.len() as u64 + dropped, 8000);
+        assert!(records.len() <= 1000 && width >= 8);
+        for file in 0..8 {
+            let own: Vec<_> = records.iter().filter(|record| record.at.artifact == ArtifactId(file)).collect();
+            assert!(own.len() > 50 && own.iter().any(|record| record.peak_allocated == Some(Bytes(999))), "{file}");
+        }
     }
 }
