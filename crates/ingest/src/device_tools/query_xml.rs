@@ -14,6 +14,8 @@ use rankscope_model::{ArtifactKind, Provenance};
 const MAX_DEPTH: usize = 32;
 /// Lines of other kinds after which a report is over.
 const MAX_GAP: u64 = 12;
+/// Letters of the root's name in front of `smi_log`: `nvidia_`.
+const MAX_PREFIX: usize = 32;
 /// Text of one element, and a tag that is broken over lines.
 const MAX_TEXT: usize = 4096;
 
@@ -106,7 +108,8 @@ enum Fed {
 /// Where the root element begins in a line.
 fn root(body: &str) -> Option<usize> {
     body.match_indices("smi_log").find_map(|(at, _)| {
-        let start = body.get(..at)?.rfind('<')?;
+        let from = at.saturating_sub(MAX_PREFIX);
+        let start = from + body.as_bytes().get(from..at)?.iter().rposition(|b| *b == b'<')?;
         let name = body.get(start + 1..at)?;
         name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_').then_some(start)
     })
@@ -240,5 +243,21 @@ impl Open {
             [inner] => ("", inner),
             [] => ("", ""),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_is_looked_for_near_its_name() {
+        assert_eq!(root("<nvidia_smi_log>"), Some(0));
+        assert_eq!(root("x <smi_log version=\"2\">"), Some(2));
+        assert_eq!(root("<a> smi_log"), None);
+        // Each of the names would be looked for from the beginning.
+        assert_eq!(root(&format!("<{}smi_log", "_".repeat(MAX_PREFIX))), None);
+        assert_eq!(root(&format!("<-{}", "smi_log".repeat(9000))), None);
+        assert_eq!(root(&format!("{}<smi_log", "é".repeat(40))), Some(80));
     }
 }

@@ -10,6 +10,10 @@ use rankscope_model::{LaunchSetting, Starter};
 pub(super) const MAX_COUNT: u32 = 10_000_000;
 /// `bash -c '…'` inside `srun bash -c '…'`.
 const MAX_NESTING: u32 = 3;
+/// Bytes of one command after variables were replaced. Ten letters can name a value of a kilobyte.
+const MAX_EXPANDED: usize = 1 << 20;
+/// Options of a shell in front of `-c`.
+const MAX_SHELL_OPTIONS: usize = 16;
 /// Commands that only speak of others.
 const TALK: [&str; 16] = [
     "echo", "printf", "pip", "pip3", "conda", "grep", "cat", "ls", "cp", "mv", "rm", "which", "git", "man", "ps",
@@ -20,7 +24,16 @@ const MAX_PROGRAM: usize = 200;
 
 /// The settings of a command; nothing if it starts nothing that trains.
 pub(super) fn settings(words: &[String], variables: &Variables) -> Vec<LaunchSetting> {
-    let words: Vec<String> = words.iter().map(|word| shell::expanded(word, variables)).collect();
+    let mut room = MAX_EXPANDED;
+    let words: Vec<String> = words
+        .iter()
+        .map(|word| shell::expanded(word, variables))
+        .take_while(|word| {
+            let left = room.checked_sub(word.len());
+            room = left.unwrap_or(0);
+            left.is_some()
+        })
+        .collect();
     let mut reading = Reading { variables, settings: Vec::new(), starter: None, program: false };
     reading.command(&words, 0);
     if reading.starter.is_some() || reading.engine() { reading.settings } else { Vec::new() }
@@ -146,7 +159,10 @@ impl Reading<'_> {
 
     /// `bash -c 'python train.py'`.
     fn nested(&mut self, rest: &[String], depth: u32) -> usize {
-        let Some(at) = rest.iter().position(|word| matches!(word.as_str(), "-c" | "-lc")) else { return 0 };
+        let Some(at) = rest.iter().take(MAX_SHELL_OPTIONS).position(|word| matches!(word.as_str(), "-c" | "-lc"))
+        else {
+            return 0;
+        };
         let Some(script) = rest.get(at + 1).filter(|_| depth < MAX_NESTING) else { return 0 };
         for command in shell::commands(script) {
             let words: Vec<String> = command.words.iter().map(|w| shell::expanded(w, self.variables)).collect();

@@ -115,7 +115,7 @@ impl<'c> Facts<'c> {
             self.dropped += 1;
             return;
         }
-        let at = Provenance { time, ..Provenance::line(self.ctx.artifact, line, &secret::masked(text)) };
+        let at = Provenance { time, ..Provenance::line(self.ctx.artifact, line, &secret::masked(beginning(text))) };
         self.kept.push(LaunchFact { at, rank, command, what });
     }
 
@@ -127,6 +127,19 @@ impl<'c> Facts<'c> {
         let at = self.kept.first()?.at.clone();
         Some(LaunchEvidence { at, source, facts: self.kept })
     }
+}
+
+/// Bytes of a line in which secrets are looked for; a quote is far shorter.
+const MASKED: usize = 4 << 10;
+
+/// The beginning of a line, without the word in which it is cut: half of a key no longer looks like one.
+fn beginning(text: &str) -> &str {
+    if text.len() <= MASKED {
+        return text;
+    }
+    let end = text.char_indices().map(|(at, _)| at).take_while(|at| *at <= MASKED).last().unwrap_or(0);
+    let head = text.get(..end).unwrap_or_default();
+    head.rfind(char::is_whitespace).and_then(|at| head.get(..at)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -183,6 +196,25 @@ mod tests {
             assert!(!json.contains(secret), "{json}");
         }
         assert!(json.contains("torchrun"));
+    }
+
+    #[test]
+    fn long_lines_are_looked_at_to_a_bound() {
+        let key = "hf_abcdefghijklmnopqrstuvwxyz";
+        assert_eq!(beginning("short"), "short");
+        let cut = format!("{} {key}{}", "x".repeat(MASKED - 10), "y".repeat(100));
+        assert!(!beginning(&cut).contains("hf_"));
+        assert_eq!(beginning(&"x".repeat(MASKED * 2)), "");
+        // 4 KiB of words that each become 64 KiB.
+        let text =
+            format!("#!/bin/bash\nA={}\ntorchrun {}train.py\n", "a".repeat(1000), "$A$A$A$A$A$A$A$A$A ".repeat(4000));
+        let limits = Limits::default();
+        let ctx = ReadContext { artifact: ArtifactId(0), name: "run.sh", limits: &limits };
+        let evidence = read(LaunchSource::Script, &text, &ctx).unwrap();
+        assert_eq!(evidence.launches[0].facts.len(), 1);
+        // A shell that is named thousands of times is looked through once.
+        let text = format!("#!/bin/bash\ntorchrun {}train.py\n", "bash ".repeat(4000));
+        assert_eq!(read(LaunchSource::Script, &text, &ctx).unwrap().launches[0].facts.len(), 2);
     }
 
     #[test]

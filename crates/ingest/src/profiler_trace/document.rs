@@ -11,6 +11,8 @@ use std::fmt;
 
 /// Devices that are kept apart; a host has some tens, and a damaged file must not invent millions.
 const MAX_DEVICES: usize = 256;
+/// Memory events kept of one file, in 200 MB. A trace has some ten thousand for each step.
+const MAX_EVENTS: u32 = 4 << 20;
 /// Failed allocations kept.
 const MAX_FAILED: usize = 4096;
 /// The CPU among the device types; its memory is not that of a GPU.
@@ -30,6 +32,8 @@ pub(super) struct Trace {
     pub(super) failed: Vec<Failed>,
     pub(super) host_events: u64,
     pub(super) left_out: u64,
+    /// Memory events beyond [`MAX_EVENTS`].
+    pub(super) beyond: u64,
     /// Memory events so far.
     count: u32,
 }
@@ -92,6 +96,10 @@ impl Trace {
                     reserved: args.reserved,
                 });
             }
+            return;
+        }
+        if self.count >= MAX_EVENTS {
+            self.beyond = self.beyond.saturating_add(1);
             return;
         }
         let known = self.devices.iter().position(|rows| rows.device == device);

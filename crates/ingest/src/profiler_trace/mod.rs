@@ -105,6 +105,12 @@ pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Result<Evidence, 
         });
         traces.push(make(None));
     }
+    if trace.beyond > 0 {
+        warnings.push(format!(
+            "{} memory events beyond the limit were left out, so the curves end early; record fewer steps",
+            trace.beyond
+        ));
+    }
     if trace.left_out > 0 {
         warnings.push(format!("{} memory events could not be read and were left out", trace.left_out));
     }
