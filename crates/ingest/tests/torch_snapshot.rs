@@ -610,3 +610,75 @@ proptest! {
         let _ = read_named("x", &bytes);
     }
 }
+
+/// A block of `bytes` allocated by `stack`.
+fn block(bytes: i64, stack: Py) -> Py {
+    Py::Dict(vec![("size", Py::Int(bytes)), ("state", Py::Text("active_allocated".to_owned())), ("frames", stack)])
+}
+
+fn segment(device: i64, blocks: Py) -> Py {
+    Py::Dict(vec![
+        ("device", Py::Int(device)),
+        ("total_size", Py::Int(1 << 21)),
+        ("allocated_size", Py::Int(1 << 20)),
+        ("active_size", Py::Int(1 << 20)),
+        ("blocks", blocks),
+    ])
+}
+
+fn frame(function: Py, file: Py, line: i64) -> Py {
+    Py::Dict(vec![("name", function), ("filename", file), ("line", Py::Int(line))])
+}
+
+#[test]
+fn lists_that_many_refer_to_are_counted_once() {
+    let blocks = Py::Shared(1, Box::new(Py::List(vec![block(512, Py::List(vec![])); 50])));
+    let event =
+        Py::Dict(vec![("action", Py::Text("oom".to_owned())), ("size", Py::Int(512)), ("device_free", Py::Int(0))]);
+    let events = Py::Shared(2, Box::new(Py::List(vec![event; 20])));
+    let top = Py::Dict(vec![
+        ("segments", Py::List((0..200).map(|n| segment(n % 4, blocks.clone())).collect())),
+        ("device_traces", Py::List(vec![events; 1000])),
+    ]);
+    let (snapshot, warnings) =
+        unpack(read_named("x.pickle", &pickle(&top, Style { protocol: 4, batch: 1000 })).unwrap());
+    assert_eq!(snapshot.devices.iter().map(|d| d.blocks).sum::<u64>(), 50);
+    assert_eq!(snapshot.devices.iter().map(|d| d.segments).sum::<u64>(), 200);
+    assert_eq!(snapshot.devices.iter().map(|d| d.events).sum::<u64>(), 20);
+    assert_eq!(snapshot.devices.iter().map(|d| d.ooms.len()).sum::<usize>(), 20);
+    for words in ["199 segments refer to a list of blocks", "127 devices refer to a list of events", "1000 devices"] {
+        assert!(warnings.iter().any(|warning| warning.contains(words)), "{words}: {warnings:?}");
+    }
+    let far =
+        Py::Dict(vec![("segments", Py::List(vec![segment(128, Py::List(vec![])), segment(127, Py::List(vec![]))]))]);
+    let (snapshot, warnings) =
+        unpack(read_named("x.pickle", &pickle(&far, Style { protocol: 4, batch: 1000 })).unwrap());
+    assert_eq!(snapshot.devices.len(), 1);
+    assert!(warnings[0].contains("cannot exist"), "{warnings:?}");
+}
+
+#[test]
+fn one_long_text_in_every_frame_stays_small() {
+    // One text of 60 kB, which all frames of all call sites name. The tests' writer only knows short ones.
+    let long = "n".repeat(250);
+    let file = Py::Shared(1, Box::new(Py::Text("LONG".to_owned())));
+    let mut segments = Vec::new();
+    for device in 0..100 {
+        let site = |site: i64| {
+            let frames = (0..64).map(|n| frame(Py::Text(long.clone()), file.clone(), site * 64 + n)).collect();
+            block(512, Py::List(frames))
+        };
+        segments.push(segment(device, Py::List((0..60).map(site).collect())));
+    }
+    let mut bytes = pickle(&Py::Dict(vec![("segments", Py::List(segments))]), Style { protocol: 4, batch: 1000 });
+    let at = bytes.windows(6).position(|w| w == b"\x8c\x04LONG").unwrap();
+    let text = [&b"X"[..], &60_000u32.to_le_bytes(), &b"f".repeat(60_000)].concat();
+    bytes.splice(at..at + 6, text);
+    let (snapshot, warnings) = unpack(read_named("x.pickle", &bytes).unwrap());
+    assert_eq!(snapshot.devices.len(), 100);
+    let frames = snapshot.devices.iter().flat_map(|d| &d.top_sites).flat_map(|site| &site.frames);
+    let held: usize = frames.clone().map(|frame| frame.file.len() + frame.function.len()).sum();
+    assert!(held > 10 << 20 && held < 24 << 20, "{held}");
+    assert!(frames.clone().all(|frame| frame.file.len() < 1100));
+    assert!(warnings.iter().any(|warning| warning.contains("frames were left out")), "{warnings:?}");
+}

@@ -554,9 +554,27 @@ impl Heap {
         }
     }
 
+    /// Whether `object` is an empty list.
+    pub(super) fn is_empty_list(&self, object: ObjectId) -> bool {
+        self.shape(object).kind == Kind::EmptyList
+    }
+
     /// Whether `object` is an event.
     pub(super) fn is_event(&self, object: ObjectId) -> bool {
         self.shape(object).kind == Kind::Event
+    }
+
+    /// The ids of a stack's frames, innermost first. Equal frames have equal ids.
+    pub(super) fn frame_ids(&self, stack: u32) -> &[u32] {
+        self.stacks.get(stack)
+    }
+
+    /// One frame by its id.
+    pub(super) fn frame(&self, id: u32) -> (&[u8], &[u8], u32) {
+        match self.frames.get(id) {
+            [name, file, line] => (self.texts.get(*name), self.texts.get(*file), *line),
+            _ => (&[][..], &[][..], 0),
+        }
     }
 
     /// The frames of a stack, innermost first, as (function, file, line).
@@ -564,10 +582,7 @@ impl Heap {
         &self,
         stack: u32,
     ) -> impl ExactSizeIterator<Item = (&[u8], &[u8], u32)> + DoubleEndedIterator {
-        self.stacks.get(stack).iter().map(|frame| match self.frames.get(*frame) {
-            [name, file, line] => (self.texts.get(*name), self.texts.get(*file), *line),
-            _ => (&[][..], &[][..], 0),
-        })
+        self.stacks.get(stack).iter().map(|frame| self.frame(*frame))
     }
 }
 

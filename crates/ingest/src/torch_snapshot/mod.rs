@@ -32,8 +32,9 @@ use heap::Heap;
 use pickle::{Decoded, End};
 use rankscope_model::{ArtifactKind, Evidence, Provenance, SnapshotEvidence};
 use rows::{Top, Trace};
+use std::collections::HashSet;
 use std::io::BufRead;
-use value::Value;
+use value::{ObjectId, Value};
 
 /// Whether a file that begins with `head` is a pickle of a protocol that can hold a snapshot. Compression is taken
 /// off before.
@@ -131,15 +132,33 @@ fn traces<'a>(heap: &'a Heap, top: Top, warnings: &mut Vec<String>) -> Vec<Trace
         return Vec::new();
     };
     let mut unknown = 0u64;
+    // A list that many devices refer to would be walked through for each of them.
+    let mut taken: HashSet<ObjectId> = HashSet::new();
+    let mut repeated = 0u64;
+    let known = summary::MAX_DEVICES as usize;
     let traces = lists
         .iter()
+        .take(known)
         .map(|events| {
+            if !heap.is_empty_list(*events) && !taken.insert(*events) {
+                repeated += 1;
+                return Trace::default();
+            }
             heap.events_of(*events).unwrap_or_else(|| {
                 unknown += 1;
                 Trace::default()
             })
         })
         .collect();
+    if repeated > 0 {
+        warnings.push(format!(
+            "{repeated} devices refer to a list of events that another one has; no torch writes that, and those events \
+             were counted once"
+        ));
+    }
+    if lists.len() > known {
+        warnings.push(format!("traces of {} devices; those of the first {known} were read", lists.len()));
+    }
     if unknown > 0 {
         warnings.push(format!("{unknown} of {} traces hold something else than events and were not read", lists.len()));
     }

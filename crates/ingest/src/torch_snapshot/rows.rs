@@ -204,7 +204,7 @@ impl Segment {
 }
 
 /// Consecutive rows of a table.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct Run {
     start: u32,
     len: u32,
@@ -221,6 +221,11 @@ impl Run {
         let next = self.start.checked_add(self.len) == Some(row);
         self.len += u32::from(next);
         next
+    }
+
+    /// It has no rows.
+    pub(super) fn is_empty(self) -> bool {
+        self.len == 0
     }
 
     /// The rows of this run.

@@ -4,17 +4,17 @@
 
 use super::heap::Heap;
 use super::replay::{AtEnd, BySite, LiveBlock, Replay, live_after, replay};
-use super::rows::{Block, BlockState, Segment, Trace};
-use super::sites::top_sites;
+use super::rows::{Block, BlockState, Run, Segment, Trace};
+use super::sites::{Room, top_sites};
 use rankscope_model::{Bytes, NeverFreed, SnapshotDevice, SnapshotPeak};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// Call sites that are kept of what is live at the end of one device.
 const MAX_SITES: usize = 50;
 /// Call sites that are kept of what was live at the peak, and of what was never freed.
 const MAX_OTHER_SITES: usize = 20;
 /// CUDA ordinals from here are damage: a host has some tens of devices.
-const MAX_DEVICES: u32 = 1024;
+pub(super) const MAX_DEVICES: u32 = 128;
 /// Share of contradicting events that is noise: another thread may allocate while the snapshot is taken.
 const NOISE: u64 = 100;
 /// Buffers are sized in round numbers; a trace of such a length is probably a full one, from this length on.
@@ -30,9 +30,15 @@ pub(super) fn summarize(
     let mut by_device: BTreeMap<u32, Tally> = BTreeMap::new();
     let mut warnings = Vec::new();
     let mut impossible = 0u64;
+    // A list that many segments refer to would be as many times as large as in the file.
+    let mut taken: HashSet<Run> = HashSet::new();
+    let mut repeated = 0u64;
     for segment in segments {
         if segment.device < MAX_DEVICES {
-            by_device.entry(segment.device).or_default().add(segment, &heap.blocks);
+            let is_repeated = segment.blocks.is_some_and(|run| !run.is_empty() && !taken.insert(run));
+            repeated += u64::from(is_repeated);
+            let blocks = segment.blocks.filter(|_| !is_repeated);
+            by_device.entry(segment.device).or_default().add(&Segment { blocks, ..*segment }, &heap.blocks);
         } else {
             impossible += 1;
         }
@@ -46,10 +52,22 @@ pub(super) fn summarize(
     if impossible > 0 {
         warnings.push(format!("{impossible} segments name a device that cannot exist and were left out"));
     }
+    if repeated > 0 {
+        warnings.push(format!(
+            "{repeated} segments refer to a list of blocks that another one has; no torch writes that, and those blocks \
+             were counted once"
+        ));
+    }
+    let mut room = Room::new();
     let devices = by_device
         .into_iter()
-        .map(|(id, tally)| tally.finish(heap, id, trace_of(id), max_ooms, &mut warnings))
+        .map(|(id, tally)| tally.finish(heap, id, trace_of(id), (max_ooms, &mut room), &mut warnings))
         .collect();
+    if room.left_out > 0 {
+        // In front: the doubts about each device may fill the list.
+        warnings
+            .insert(0, format!("the call sites name too much text; {} of their frames were left out", room.left_out));
+    }
     (devices, warnings)
 }
 
@@ -128,7 +146,7 @@ impl Tally {
         heap: &Heap,
         device: u32,
         trace: Trace<'_>,
-        max_ooms: usize,
+        (max_ooms, room): (usize, &mut Room),
         warnings: &mut Vec<String>,
     ) -> SnapshotDevice {
         if self.mismatched > 0 {
@@ -175,13 +193,18 @@ impl Tally {
             requested: Bytes(replay.peak.totals.requested),
             active: Bytes(replay.peak.totals.active),
             reserved: Bytes(replay.peak.totals.reserved),
-            sites: top_sites(heap, &live_after(trace, at_end, replay.peak.event, replay.frees_repeat), MAX_OTHER_SITES),
+            sites: top_sites(
+                heap,
+                &live_after(trace, at_end, replay.peak.event, replay.frees_repeat),
+                MAX_OTHER_SITES,
+                room,
+            ),
         });
         let never_freed = replay.as_ref().map(|replay| {
             let all = replay.never_freed.values();
             let (bytes, blocks) =
                 all.fold((Bytes(0), 0u64), |sum, site| (sum.0.saturating_add(site.0), sum.1.saturating_add(site.1)));
-            let sites = top_sites(heap, &replay.never_freed, MAX_OTHER_SITES);
+            let sites = top_sites(heap, &replay.never_freed, MAX_OTHER_SITES, room);
             NeverFreed { bytes, blocks, late_bytes: replay.late, sites }
         });
         SnapshotDevice {
@@ -197,7 +220,7 @@ impl Tally {
             mismatched_segments: self.mismatched,
             peak_requested_in_window: peak.as_ref().map(|peak| peak.requested),
             window_truncated: replay.as_ref().is_some_and(|r| is_truncated(trace.events.len(), r)),
-            top_sites: top_sites(heap, &self.sites, MAX_SITES),
+            top_sites: top_sites(heap, &self.sites, MAX_SITES, room),
             ooms: replay.as_ref().map_or_else(Vec::new, |r| r.ooms.clone()),
             live: replay.as_ref().map(|r| r.live.clone()),
             curve: replay.map(|r| r.curve),

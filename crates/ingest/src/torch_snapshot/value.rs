@@ -17,7 +17,7 @@ impl TextId {
 }
 
 /// A dict or list by its order of creation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ObjectId(pub(super) u32);
 
 /// One value in eight bytes: the tag in the low three bits, its payload above.
