@@ -678,9 +678,9 @@ fn hostile_sources_end_in_words() {
     let has_load = |text: String| try_read("a.py", text.as_bytes()).unwrap().scripts[0].has(FactKind::TorchLoad);
     assert!(has_load(format!("import torch\nx = {}torch.load(p){}\n", "f(".repeat(600), ")".repeat(600))));
     assert!(has_load(format!("import torch\nx = {}torch.load(p)\n", "a + ".repeat(980))));
-    let blocks: Vec<String> = (0..150).map(|n| format!("{}while x:\n", " ".repeat(n))).collect();
+    let blocks: Vec<String> = (0..100).map(|n| format!("{}while x:\n", " ".repeat(n))).collect();
     let blocks = blocks.concat();
-    try_read("a.py", format!("{blocks}{}pass\n", " ".repeat(150)).as_bytes()).unwrap();
+    try_read("a.py", format!("{blocks}{}pass\n", " ".repeat(100)).as_bytes()).unwrap();
 }
 
 #[test]
@@ -777,4 +777,81 @@ fn uploads_reach_the_reader_and_keep_what_it_refuses() {
     assert_eq!(refused.artifacts[0].kind, ArtifactKind::PythonScript);
     assert!(refused.artifacts[0].warnings[0].contains("nesting"), "{:?}", refused.artifacts[0].warnings);
     assert!(refused.scripts.is_empty());
+}
+
+/// Each of these took hours or gigabytes once. What they cost is counted, so they end, and say so.
+#[test]
+fn small_scripts_that_unfold_end_in_words() {
+    use std::fmt::Write;
+    let tower = |step: &str| format!("a=1\n{}", step.repeat(60));
+    let mut sources = vec![
+        tower("a=a,a\n"),
+        tower("a=[*a,*a]\n"),
+        tower("a=(a,a)\n"),
+        tower("(a:=(a,a))\n"),
+        tower("a=zip(a,a)\n"),
+        format!("a=1\n{}", "a=a,\n".repeat(40_000)),
+        format!("from functools import partial\ndef f(): pass\na=f\n{}", "a=partial(a,a)\n".repeat(200)),
+        format!("{}if x: c=a\nelse: c=b\n", tower("a=a,a\n") + &tower("b=b,b\n").replacen('a', "b", 1)),
+    ];
+    // Many targets of one long value.
+    sources.push(format!("{}[{}]\n", "a=b=".repeat(450), "c,".repeat(40_000)));
+    sources.push(format!("for i in x:\n {}[{}]\n", "a=b=".repeat(450), "c,".repeat(40_000)));
+    // Calls within calls, each asked what its arguments mention.
+    sources.push(format!("x={}{}{}", "cat(".repeat(300), "loss,".repeat(60_000), ")".repeat(300)));
+    // Rank branches within each other, and a function that every line calls.
+    let exits = "if rank != 0:\n    return\n".repeat(9000);
+    sources.push(format!(
+        "def f():\n    x.save()\ndef g():\n    {}\n    {}",
+        exits.replace('\n', "\n    "),
+        "f();".repeat(9000)
+    ));
+    let mut branches = String::from("if rank == 0: pass\n");
+    (0..20_000).for_each(|_| branches.push_str("elif rank == 1: pass\n"));
+    sources.push(branches);
+    // A function of very many parameters, given by name.
+    let names: Vec<String> = (0..20_000).map(|n| format!("p{n}")).collect();
+    let mut called = format!("def f({}): pass\nf(", names.join(","));
+    names.iter().for_each(|name| write!(called, "{name}=1,").unwrap());
+    sources.push(called + ")\n");
+    // Many classes, and many calls of a method that none of them has.
+    sources.push((0..8000).map(|n| format!("class C{n}: pass\nx.m{n}()\n")).collect());
+    for source in sources {
+        assert!(source.len() < 1 << 20);
+        let evidence = try_read("train.py", source.as_bytes()).unwrap();
+        assert_eq!(evidence.scripts.len(), 1);
+    }
+}
+
+#[test]
+fn work_that_one_script_is_not_worth_ends_with_what_was_found() {
+    let source = format!(
+        "import torch\ntorch.load('a.pt')\nx={}{}{}",
+        "cat(".repeat(300),
+        "loss,".repeat(60_000),
+        ")".repeat(300)
+    );
+    let evidence = try_read("train.py", source.as_bytes()).unwrap();
+    assert!(evidence.artifacts[0].warnings[0].contains("too large"), "{:?}", evidence.artifacts[0].warnings);
+    assert_eq!(evidence.scripts[0].all(FactKind::TorchLoad).count(), 1);
+    assert!(!evidence.scripts[0].is_whole);
+}
+
+#[test]
+fn blocks_nest_as_deep_as_in_python_and_stay_small() {
+    let nested = |blocks: usize, head: &str| {
+        let mut source: String = (0..blocks).map(|depth| format!("{}{head}:\n", " ".repeat(depth))).collect();
+        source.push_str(&" ".repeat(blocks));
+        (0..20_000).for_each(|n| source.push_str(&format!("a{n}=1;")));
+        source.push('\n');
+        source
+    };
+    for head in ["for i in x", "while x", "if x", "with x"] {
+        let error = try_read("train.py", nested(900, head).as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("at line 102") && error.contains("100 levels of indentation"), "{error}");
+    }
+    let evidence = try_read("train.py", nested(98, "for i in x").as_bytes()).unwrap();
+    assert!(evidence.artifacts[0].warnings[0].contains("left out"));
+    let evidence = try_read("train.py", nested(98, "if x").as_bytes()).unwrap();
+    assert_eq!(evidence.artifacts[0].warnings, Vec::<String>::new());
 }

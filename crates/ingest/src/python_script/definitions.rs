@@ -2,12 +2,16 @@
 
 use super::names;
 use super::scan;
+use super::statements::set_again;
 use super::value::{ClassId, FunctionId, ScopeId, Value};
 use super::walk::{Args, Class, Frame, Function, Loop, MAX_CALLS, MAX_LEVELS, Walker};
 use rankscope_model::LoopKind;
 use ruff_python_ast::{self as ast, Expr, Stmt};
 use ruff_text_size::Ranged;
 use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// Bases of a class that are kept: each look-up of an attribute goes through them.
+const MAX_BASES: usize = 16;
 
 impl<'a> Walker<'a> {
     pub(super) fn define(&mut self, def: &'a ast::StmtFunctionDef, class: Option<ClassId>) {
@@ -97,7 +101,7 @@ impl<'a> Walker<'a> {
         let known = self.class_at.get(&def.start()).copied();
         let id = known.unwrap_or_else(|| self.new_class(def, &bases));
         if let Some(class) = self.classes.get_mut(id) {
-            class.bases = bases.into_iter().filter(|base| *base != Value::Class(id)).collect();
+            class.bases = bases.into_iter().filter(|base| *base != Value::Class(id)).take(MAX_BASES).collect();
         }
         // The body of a class runs where it stands; its names are attributes of the class.
         let scope = self.classes.get(id).map_or(0, |class| class.scope);
@@ -107,6 +111,9 @@ impl<'a> Walker<'a> {
                 Stmt::Assign(assign) => {
                     let value = self.eval(&assign.value);
                     for target in &assign.targets {
+                        if !self.spend(set_again(assign)) {
+                            break;
+                        }
                         let value = self.setting(target, &assign.value, value.clone());
                         if let Expr::Name(name) = target {
                             self.scopes.set(scope, name.id.as_str(), value.clone());
@@ -158,6 +165,7 @@ impl<'a> Walker<'a> {
             if !is_known {
                 self.is_cut = true;
             }
+            self.spend(self.collectors.len());
             let Some(function) = self.functions.get(id) else { return Value::Unknown };
             for set in &mut self.collectors {
                 set.extend(function.works.iter().copied());
@@ -281,6 +289,7 @@ impl<'a> Walker<'a> {
         keywords: &[(&'a str, Value<'a>)],
         is_open: bool,
     ) {
+        self.spend(keywords.len());
         let given =
             by_position.or_else(|| keywords.iter().find(|(key, _)| *key == name).map(|(_, value)| value.clone()));
         let value = match (given, default) {

@@ -58,7 +58,7 @@ impl<'a> Walker<'a> {
             Expr::If(branch) => self.conditional(branch),
             Expr::Tuple(ast::ExprTuple { elts, .. }) | Expr::List(ast::ExprList { elts, .. }) => {
                 let parts: Vec<Value<'a>> = elts.iter().map(|part| self.eval(part)).collect();
-                Value::Tuple(parts.into())
+                Value::tuple(parts)
             }
             Expr::Set(set) => {
                 for part in &set.elts {

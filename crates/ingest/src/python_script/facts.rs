@@ -83,7 +83,7 @@ impl<'s> Facts<'s> {
         self.list.iter_mut()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &ScriptFact> {
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &ScriptFact> {
         self.list.iter()
     }
 

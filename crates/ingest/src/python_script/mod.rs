@@ -41,10 +41,10 @@ pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Result<Evidence, 
     let mut info = ctx.info(ArtifactKind::PythonScript);
     let (source, is_cut) =
         if is_notebook(ctx.name) { read_notebook(input)? } else { (Source::new(read_text(input)?), false) };
-    if let Err(line) = nesting::bound(source.text(), nesting::MAX_DEPTH) {
+    if let Err(nesting::TooDeep { line, limit }) = nesting::bound(source.text(), nesting::MAX_DEPTH) {
         return Err(ReadError::OverLimit {
             what: format!("the nesting of the source, at line {line},"),
-            limit: format!("{} levels", nesting::MAX_DEPTH),
+            limit,
             advice: "no script that people write nests so deep; upload the training script itself".to_owned(),
         });
     }
@@ -147,7 +147,7 @@ fn walk(source: &Source, facts: Facts<'_>) -> (ScriptEvidence, Vec<Warning>) {
     let at = source.place(facts.artifact, TextSize::new(0));
     let mut walker = Walker::new(source, facts);
     walker.run(parsed.suite());
-    let is_cut = walker.is_cut || walker.facts.is_full;
+    let is_cut = walker.is_cut || walker.is_spent() || walker.facts.is_full;
     if is_cut {
         warnings.push(
             "the script is too large or calls too deep to be followed to its end; some of it was left out".to_owned(),

@@ -7,8 +7,21 @@
 /// levels of indentation. The room above is for long sums and concatenations, which nest to the left.
 pub(super) const MAX_DEPTH: usize = 2000;
 
-/// An upper bound of the depth of the syntax tree; or, once it passes `limit`, the 1-based line where it does.
-pub(super) fn bound(text: &str, limit: usize) -> Result<usize, u64> {
+/// Deepest indentation that is read, that of CPython. What stands within a block is looked through for each block
+/// around it.
+const MAX_INDENTS: usize = 100;
+
+/// A source nests deeper than is read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooDeep {
+    /// The 1-based line where it does.
+    pub(super) line: u64,
+    /// What it may have, with the unit.
+    pub(super) limit: String,
+}
+
+/// An upper bound of the depth of the syntax tree, unless it passes `limit`.
+pub(super) fn bound(text: &str, limit: usize) -> Result<usize, TooDeep> {
     let mut scan = Scan {
         bytes: text.as_bytes(),
         at: 0,
@@ -57,7 +70,7 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    fn run(&mut self, limit: usize) -> Result<usize, u64> {
+    fn run(&mut self, limit: usize) -> Result<usize, TooDeep> {
         let mut deepest = 0;
         while let Some(byte) = self.peek(0) {
             match self.levels.last().map(|level| level.mode) {
@@ -68,7 +81,11 @@ impl Scan<'_> {
             }
             let depth = self.outer + self.tokens + self.lambdas + self.levels.len() + self.indents.len();
             if depth > limit {
-                return Err(self.line);
+                return Err(TooDeep { line: self.line, limit: format!("{limit} levels") });
+            }
+            // The first is that of the file's own level.
+            if self.indents.len() > MAX_INDENTS + 1 {
+                return Err(TooDeep { line: self.line, limit: format!("{MAX_INDENTS} levels of indentation") });
             }
             deepest = deepest.max(depth);
         }
@@ -327,10 +344,12 @@ mod tests {
             let text = format!("a = 1\nx = {}", piece.repeat(100_000));
             assert!(bound(&text, MAX_DEPTH).is_err(), "{piece}");
         }
-        assert_eq!(bound(&format!("x = a{}", "()".repeat(100_000)), MAX_DEPTH), Err(1));
-        assert_eq!(bound(&format!("\nx = a{}", "[0]".repeat(100_000)), MAX_DEPTH), Err(2));
-        let blocks: Vec<String> = (0..3000).map(|n| format!("{}if x:\n", " ".repeat(n))).collect();
-        assert!(bound(&blocks.concat(), MAX_DEPTH).is_err());
+        let line = |text: &str| bound(text, MAX_DEPTH).map_err(|deep| deep.line);
+        assert_eq!(line(&format!("x = a{}", "()".repeat(100_000))), Err(1));
+        assert_eq!(line(&format!("\nx = a{}", "[0]".repeat(100_000))), Err(2));
+        let blocks = |count| (0..count).map(|n| format!("{}if x:\n", " ".repeat(n))).collect::<String>();
+        assert_eq!(line(&blocks(3000)), Err(102));
+        assert!(line(&blocks(101)).is_ok());
     }
 
     #[test]

@@ -21,12 +21,13 @@ pub(super) struct BodyScan {
 }
 
 impl BodyScan {
+    /// Of a body that was not looked at.
+    pub(super) fn nothing() -> Self {
+        Self { trains: false, steps: false, has_inner_training: false, assigned: HashSet::new() }
+    }
+
     pub(super) fn of(body: &[Stmt], source: &Source) -> Self {
-        let mut visitor = BodyVisitor {
-            source,
-            scan: Self { trains: false, steps: false, has_inner_training: false, assigned: HashSet::new() },
-            loops: 0,
-        };
+        let mut visitor = BodyVisitor { source, scan: Self::nothing(), loops: 0 };
         for stmt in body {
             visitor.visit_stmt(stmt);
         }
@@ -45,11 +46,15 @@ impl<'a> Visitor<'a> for BodyVisitor<'_> {
         match stmt {
             Stmt::FunctionDef(_) | Stmt::ClassDef(_) => return,
             Stmt::Assign(assign) => {
-                for target in &assign.targets {
-                    let text = self.source.slice(target.range());
+                if let [target] = &*assign.targets {
                     if !is_made_of(&assign.value, target, self.source) {
-                        self.scan.assigned.insert(text);
+                        self.scan.assigned.insert(self.source.slice(target.range()));
                     }
+                } else {
+                    // `a = b = ... = value`: the value is looked through once, not for each of them.
+                    let used = names_in(&assign.value, self.source);
+                    let texts = assign.targets.iter().map(|target| self.source.slice(target.range()));
+                    self.scan.assigned.extend(texts.filter(|text| !used.contains(text)));
                 }
             }
             Stmt::Delete(delete) => {
@@ -92,6 +97,14 @@ impl<'a> Visitor<'a> for BodyVisitor<'_> {
     }
 }
 
+/// Bytes of source that a body has.
+pub(super) fn length(body: &[Stmt]) -> usize {
+    match (body.first(), body.last()) {
+        (Some(first), Some(last)) => (last.end().to_usize()).saturating_sub(first.start().to_usize()),
+        _ => 0,
+    }
+}
+
 /// A block without gradients stands somewhere in the body.
 pub(super) fn has_no_grad(body: &[Stmt]) -> bool {
     struct Blocks(bool);
@@ -129,6 +142,8 @@ pub(super) fn is_made_of(value: &Expr, target: &Expr, source: &Source) -> bool {
     impl<'a> Visitor<'a> for Uses<'_> {
         fn visit_expr(&mut self, expr: &'a Expr) {
             if matches!(expr, Expr::Name(_) | Expr::Attribute(_) | Expr::Subscript(_))
+                // Text is only ever shortened, so what is shorter as written is another one.
+                && expr.range().len().to_usize() + '…'.len_utf8() >= self.text.len()
                 && self.source.slice(expr.range()) == self.text
             {
                 self.found = true;
@@ -144,6 +159,25 @@ pub(super) fn is_made_of(value: &Expr, target: &Expr, source: &Source) -> bool {
     let mut uses = Uses { source, text: source.slice(target.range()), found: false };
     uses.visit_expr(value);
     uses.found
+}
+
+/// All names, attributes and items in an expression, as written.
+fn names_in(value: &Expr, source: &Source) -> HashSet<String> {
+    struct Names<'s> {
+        source: &'s Source,
+        found: HashSet<String>,
+    }
+    impl<'a> Visitor<'a> for Names<'_> {
+        fn visit_expr(&mut self, expr: &'a Expr) {
+            if matches!(expr, Expr::Name(_) | Expr::Attribute(_) | Expr::Subscript(_)) {
+                self.found.insert(self.source.slice(expr.range()));
+            }
+            walk_expr(self, expr);
+        }
+    }
+    let mut names = Names { source, found: HashSet::new() };
+    names.visit_expr(value);
+    names.found
 }
 
 /// Attributes that some method other than `__init__` sets anew or empties, as written.

@@ -7,8 +7,11 @@ use super::walk::{Loop, MAX_LEVELS, Walker};
 use rankscope_model::{Fact, Guard, GuardKind, LoaderRole, LoopKind, SamplerUse};
 use ruff_python_ast::{self as ast, Expr, Stmt};
 use ruff_text_size::{Ranged, TextSize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::rc::Rc;
+
+/// Targets that are remembered of all loops that are open. A loop inside of fifty others sets what all of them set.
+const MAX_ASSIGNED: usize = 200_000;
 
 impl<'a> Walker<'a> {
     /// Walks statements; `true` when the flow does not go on behind them.
@@ -18,7 +21,7 @@ impl<'a> Walker<'a> {
         let mut open: Vec<TextSize> = Vec::new();
         let mut ends = false;
         for stmt in body {
-            if self.levels >= MAX_LEVELS {
+            if self.levels >= MAX_LEVELS || !self.spend(1) {
                 self.is_cut = true;
                 break;
             }
@@ -66,6 +69,9 @@ impl<'a> Walker<'a> {
             Stmt::Assign(assign) => {
                 let value = self.eval(&assign.value);
                 for target in &assign.targets {
+                    if !self.spend(set_again(assign)) {
+                        break;
+                    }
                     self.grows(target, &assign.value, &value, stmt.start());
                     let value = self.setting(target, &assign.value, value.clone());
                     self.assign(target, value);
@@ -100,7 +106,7 @@ impl<'a> Walker<'a> {
                     let ast::ExceptHandler::ExceptHandler(handler) = handler;
                     self.scopes.open_branch();
                     let ends = self.body(&handler.body);
-                    let changes = self.scopes.close_branch();
+                    let changes = self.close_branch();
                     if !ends {
                         others.push(changes);
                     }
@@ -120,7 +126,7 @@ impl<'a> Walker<'a> {
                     self.guards.push(self.condition(&each.subject, GuardKind::Condition));
                     let ends = self.body(&case.body);
                     self.guards.pop();
-                    let changes = self.scopes.close_branch();
+                    let changes = self.close_branch();
                     if !ends {
                         branches.push(changes);
                     }
@@ -201,6 +207,13 @@ impl<'a> Walker<'a> {
         }
     }
 
+    /// Takes back what the innermost branch set, and counts it: it is looked at again where the branch is merged.
+    fn close_branch(&mut self) -> Changes<'a> {
+        let changes = self.scopes.close_branch();
+        self.spend(changes.len());
+        changes
+    }
+
     /// A condition as a guard of `kind`.
     pub(super) fn condition(&self, test: &'a Expr, kind: GuardKind) -> Guard {
         Guard { kind, line: self.source.line(test.start()), text: self.text(test) }
@@ -256,7 +269,7 @@ impl<'a> Walker<'a> {
                     self.fact(at, Fact::RankBranch { work: work.into_iter().collect() });
                 }
             }
-            let changes = self.scopes.close_branch();
+            let changes = self.close_branch();
             if ends {
                 // `if rank != 0: return`: from here on only the others go on.
                 if index == 0 && branch.elif_else_clauses.is_empty() {
@@ -289,7 +302,7 @@ impl<'a> Walker<'a> {
 
     /// `if (i + 1) % n == 0: optimizer.step()`.
     fn steps_every_nth(&mut self, test: &'a Expr, body: &'a [Stmt]) {
-        if scan::picks_every_nth(test) && BodyScan::of(body, self.source).steps {
+        if scan::picks_every_nth(test) && self.scan(body).steps {
             let what = self.text(test);
             self.fact(test.start(), Fact::GradAccumulation { what });
         }
@@ -298,7 +311,7 @@ impl<'a> Walker<'a> {
     /// One rank makes the weights, the others an empty model of the same name.
     fn rank_dependent_init(&mut self, branch: &'a ast::StmtIf, test: &Value<'a>) {
         let Value::Selects(selects, _) = test else { return };
-        if !selects.guard().is_rank_only() {
+        if !selects.guard().is_rank_only() || !self.spend(branch.range.len().to_usize()) {
             return;
         }
         let is_else = |clause: &&ast::ElifElseClause| clause.test.is_none();
@@ -310,7 +323,7 @@ impl<'a> Walker<'a> {
 
     fn for_stmt(&mut self, each: &'a ast::StmtFor) {
         let iterated = self.eval(&each.iter);
-        let scan = BodyScan::of(&each.body, self.source);
+        let scan = self.scan(&each.body);
         let kind = self.kind_of_for(each, &iterated, &scan);
         if kind == LoopKind::Epoch {
             let variable = self.text(&*each.target);
@@ -322,7 +335,7 @@ impl<'a> Walker<'a> {
                 None => None,
             };
             let what = format!("for {} in {}", self.text(&*each.target), self.text(&*each.iter));
-            let no_grad = self.no_grad > 0 || scan::has_no_grad(&each.body);
+            let no_grad = self.no_grad > 0 || (self.spend(scan::length(&each.body)) && scan::has_no_grad(&each.body));
             self.fact(each.start(), Fact::EvalLoop { what, no_grad, sharded });
         }
         let item = match &iterated {
@@ -337,7 +350,7 @@ impl<'a> Walker<'a> {
 
     fn while_stmt(&mut self, each: &'a ast::StmtWhile) {
         self.eval(&each.test);
-        let scan = BodyScan::of(&each.body, self.source);
+        let scan = self.scan(&each.body);
         let kind = if scan.has_inner_training {
             LoopKind::Epoch
         } else if scan.trains {
@@ -357,10 +370,17 @@ impl<'a> Walker<'a> {
             self.seen.trains_on_import = true;
         }
         let frame = self.frames.len() - 1;
-        self.loops.push(Loop { kind, frame, assigned: scan.assigned });
+        let held: usize = self.loops.iter().map(|each| each.assigned.len()).sum();
+        let assigned = if held + scan.assigned.len() > MAX_ASSIGNED {
+            self.is_cut = true;
+            HashSet::new()
+        } else {
+            scan.assigned
+        };
+        self.loops.push(Loop { kind, frame, assigned });
         self.scopes.open_branch();
         self.body(body);
-        let changes = self.scopes.close_branch();
+        let changes = self.close_branch();
         self.scopes.merge(vec![changes]);
         self.loops.pop();
     }
@@ -445,6 +465,11 @@ impl<'a> Walker<'a> {
         }
         if ends { Next::Ends } else { Next::Goes }
     }
+}
+
+/// Steps to set one target: of several, each looks at the whole value.
+pub(super) fn set_again(assign: &ast::StmtAssign) -> usize {
+    if assign.targets.len() > 1 { assign.value.range().len().to_usize() } else { 1 }
 }
 
 /// Where the flow goes behind a statement.

@@ -133,7 +133,36 @@ impl Tensor {
     }
 }
 
-impl Value<'_> {
+/// Values that one tuple or partial call may be made of, those inside of it counted each time they are used. What a
+/// value is made of is shared, so a script of sixty lines can spell a tuple of 2^60; and every question about a tuple
+/// walks all of it.
+const MAX_PARTS: usize = 256;
+
+impl<'a> Value<'a> {
+    /// A tuple or list; [`Value::Unknown`] if it is too large or too deep to be followed.
+    pub(super) fn tuple(parts: Vec<Self>) -> Self {
+        let mut room = MAX_PARTS;
+        if parts.iter().all(|part| part.fits(&mut room)) { Self::Tuple(parts.into()) } else { Self::Unknown }
+    }
+
+    /// `functools.partial` of `target`; [`Value::Unknown`] if it is too large or too deep to be followed.
+    pub(super) fn partial(target: Self, bound: Vec<Self>) -> Self {
+        let mut room = MAX_PARTS;
+        let fits = target.fits(&mut room) && bound.iter().all(|part| part.fits(&mut room));
+        if fits { Self::Partial(Rc::new(target), bound.into()) } else { Self::Unknown }
+    }
+
+    /// Whether there is room for this value and all that it is made of. Takes no more steps than there is room.
+    fn fits(&self, room: &mut usize) -> bool {
+        let Some(left) = room.checked_sub(1) else { return false };
+        *room = left;
+        match self {
+            Self::Tuple(parts) => parts.iter().all(|part| part.fits(room)),
+            Self::Partial(target, bound) => target.fits(room) && bound.iter().all(|part| part.fits(room)),
+            _ => true,
+        }
+    }
+
     /// The tensor in it, if there is one; a tuple's parts together.
     pub(super) fn tensor(&self) -> Option<Tensor> {
         match self {
@@ -179,6 +208,13 @@ pub(super) struct Scopes<'a> {
 #[derive(Default)]
 pub(super) struct Changes<'a>(Vec<(Key<'a>, Value<'a>)>);
 
+impl Changes<'_> {
+    /// Names that were set.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
 impl<'a> Scopes<'a> {
     pub(super) fn get(&self, scope: ScopeId, name: &'a str) -> Option<&Value<'a>> {
         self.values.get(&(scope, name))
@@ -189,6 +225,11 @@ impl<'a> Scopes<'a> {
         if let Some(branch) = self.branches.last_mut() {
             branch.push(((scope, name), before));
         }
+    }
+
+    /// Names that hold a value, in all scopes.
+    pub(super) fn len(&self) -> usize {
+        self.values.len()
     }
 
     /// The shortest name of `scope` that holds `value`; the first in the alphabet among equals.
@@ -274,6 +315,24 @@ mod tests {
         scopes.merge(vec![first, second]);
         assert_eq!(scopes.get(0, "device"), Some(&LOCAL));
         assert_eq!(scopes.name_of(0, &Value::Rank(RankKind::Local)), Some("rank"));
+    }
+
+    #[test]
+    fn a_tuple_of_itself_stops_growing() {
+        let (mut wide, mut deep) = (Value::Int(1), Value::Int(1));
+        let mut known = 0;
+        for _ in 0..60 {
+            wide = Value::tuple(vec![wide.clone(), wide]);
+            known += usize::from(wide != Value::Unknown);
+        }
+        // 2^7 leaves and what holds them, then it begins anew from nothing known.
+        assert!(known > 6 && wide.fits(&mut MAX_PARTS.clone()), "{known}");
+        for _ in 0..40_000 {
+            deep = Value::tuple(vec![deep]);
+            assert!(deep.fits(&mut (MAX_PARTS + 1)));
+        }
+        let partial = Value::partial(wide.clone(), vec![wide; MAX_PARTS]);
+        assert_eq!(partial, Value::Unknown);
     }
 
     #[test]

@@ -5,12 +5,13 @@
 //! that the work is linear in the source. What a call means is told by `calls`, what an expression is worth by `eval`.
 
 use super::facts::{Facts, Here, rank_work};
-use super::scan;
+use super::scan::{self, BodyScan};
 use super::source::Source;
 use super::value::{ClassId, FactId, FunctionId, RankKind, ScopeId, Scopes, Value};
 use rankscope_model::{DeviceClass, Fact, Flow, FlowProcess, Guard, GuardKind, LoopKind, RankWork};
 use ruff_python_ast::{self as ast, Expr, Stmt};
 use ruff_text_size::{Ranged, TextSize};
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
@@ -18,6 +19,10 @@ use std::rc::Rc;
 pub(super) const MAX_CALLS: usize = 40;
 /// Levels of syntax over all calls that are being followed; bounds the stack.
 pub(super) const MAX_LEVELS: usize = 3 * super::nesting::MAX_DEPTH;
+
+/// Steps of work for one script: syntax that is walked counts by its nodes, syntax that is looked through by its
+/// bytes, tables that are searched by their rows. Thirty-two for each byte of the longest source that is read.
+const MAX_STEPS: u64 = 32 << 20;
 
 /// A function of the file.
 pub(super) struct Function<'a> {
@@ -143,6 +148,8 @@ pub(super) struct Walker<'a> {
     pub(super) levels: usize,
     /// Syntax was left out because a bound was met.
     pub(super) is_cut: bool,
+    /// Steps of work that are left.
+    steps: Cell<u64>,
     /// Defaults of `add_argument`, by attribute name.
     pub(super) options: HashMap<String, Value<'a>>,
     /// Modules of `from x import *`.
@@ -179,6 +186,7 @@ impl<'a> Walker<'a> {
             next_scope: 1,
             levels: 0,
             is_cut: false,
+            steps: Cell::new(MAX_STEPS),
             options: HashMap::new(),
             star_modules: Vec::new(),
             model_names: HashSet::new(),
@@ -189,6 +197,23 @@ impl<'a> Walker<'a> {
         }
     }
 
+    /// Takes `steps` from what the work on this script may cost; `false` once that is spent.
+    pub(super) fn spend(&self, steps: usize) -> bool {
+        let left = self.steps.get().saturating_sub(steps as u64);
+        self.steps.set(left);
+        left > 0
+    }
+
+    /// The work was more than one script is worth, and the walk ended early.
+    pub(super) fn is_spent(&self) -> bool {
+        self.steps.get() == 0
+    }
+
+    /// What a body does.
+    pub(super) fn scan(&self, body: &[Stmt]) -> BodyScan {
+        if self.spend(scan::length(body)) { BodyScan::of(body, self.source) } else { BodyScan::nothing() }
+    }
+
     /// Walks the file: its top level first, then what nothing called.
     pub(super) fn run(&mut self, body: &'a [Stmt]) {
         self.model_names = scan::model_names(body);
@@ -196,7 +221,7 @@ impl<'a> Walker<'a> {
         self.body(body);
         // Functions that are met on the way are appended, so an index is all that is needed.
         let mut next = 0;
-        while next < self.functions.len() {
+        while next < self.functions.len() && self.spend(1) {
             let id = next;
             next += 1;
             if self.functions.get(id).is_some_and(|function| function.walks == 0) {
@@ -207,6 +232,7 @@ impl<'a> Walker<'a> {
 
     /// A function that nothing calls, as a flow of its own.
     fn root(&mut self, id: FunctionId) {
+        self.spend(self.worker_functions.len());
         let is_worker = self.worker_functions.contains(&id)
             || self.functions.get(id).is_some_and(|function| {
                 let in_dataset = function.class.and_then(|c| self.classes.get(c)).is_some_and(|c| c.is_dataset);
@@ -257,6 +283,7 @@ impl<'a> Walker<'a> {
         };
         let id = self.facts.add(at, what, here)?;
         if let Some(work) = work {
+            self.spend(self.collectors.len());
             for set in &mut self.collectors {
                 set.insert(work);
             }
@@ -343,6 +370,7 @@ impl<'a> Walker<'a> {
         }
         let mut parent = frame.function.and_then(|id| self.functions.get(id)).and_then(|function| function.parent);
         while let Some(id) = parent {
+            self.spend(self.frames.len());
             let outer = self.frames.iter().rev().find(|frame| frame.function == Some(id));
             if let Some(value) = outer.and_then(|frame| self.scopes.get(frame.scope, name)) {
                 return value.clone();
@@ -367,6 +395,9 @@ impl<'a> Walker<'a> {
     /// An expression for the local rank that is in scope: a name, or what the environment says.
     pub(super) fn local_rank_in_scope(&self) -> Option<String> {
         let local = Value::Rank(RankKind::Local);
+        if !self.spend(self.scopes.len()) {
+            return None;
+        }
         let scopes = [self.frames.last().map_or(0, |frame| frame.scope), 0];
         scopes.into_iter().find_map(|scope| self.scopes.name_of(scope, &local)).map(str::to_owned)
     }

@@ -239,7 +239,7 @@ impl<'a> Walker<'a> {
                 }
                 Some(match values.as_slice() {
                     [only] => only.clone(),
-                    _ => Value::Tuple(values.into()),
+                    _ => Value::tuple(values),
                 })
             }
             "setup_dataloaders"
@@ -252,7 +252,7 @@ impl<'a> Walker<'a> {
                 self.prepared(&values);
                 Some(match values.as_slice() {
                     [only] => only.clone(),
-                    _ => Value::Tuple(values.into()),
+                    _ => Value::tuple(values),
                 })
             }
             "launch" if base_path.ends_with("Fabric") || object == "fabric" => {

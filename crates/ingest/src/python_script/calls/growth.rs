@@ -4,12 +4,12 @@
 
 use super::Receiver;
 use crate::python_script::names;
-use crate::python_script::scan::{self, BodyScan};
+use crate::python_script::scan;
 use crate::python_script::value::{Tensor, Value};
 use crate::python_script::walk::{Args, Loop, Walker};
 use rankscope_model::{Fact, Kept, LoopKind};
 use ruff_python_ast::{self as ast, Expr, Operator};
-use ruff_text_size::TextSize;
+use ruff_text_size::{Ranged, TextSize};
 
 impl<'a> Walker<'a> {
     /// `total = total + loss`, `preds = torch.cat((preds, logits))`.
@@ -21,7 +21,7 @@ impl<'a> Walker<'a> {
         at: TextSize,
     ) {
         let Some(tensor) = value.tensor() else { return };
-        if !scan::is_made_of(expr, target, self.source) {
+        if !self.spend(expr.range().len().to_usize()) || !scan::is_made_of(expr, target, self.source) {
             return;
         }
         let is_sum = matches!(expr, Expr::BinOp(op) if op.op == Operator::Add);
@@ -118,7 +118,7 @@ impl<'a> Walker<'a> {
     /// The function at hand sets the target anew each time it is called.
     fn sets_in_function(&self, text: &str) -> bool {
         let Some(function) = self.frame_function().and_then(|id| self.functions.get(id)) else { return false };
-        BodyScan::of(&function.def.body, self.source).assigned.contains(text)
+        self.scan(&function.def.body).assigned.contains(text)
     }
 }
 

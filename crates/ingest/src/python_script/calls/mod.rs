@@ -30,7 +30,7 @@ struct Receiver<'a> {
 impl<'a> Walker<'a> {
     /// One level deeper; `false` when that would be too deep.
     pub(super) fn enter(&mut self) -> bool {
-        if self.levels >= 3 * MAX_DEPTH {
+        if self.levels >= 3 * MAX_DEPTH || !self.spend(1) {
             self.is_cut = true;
             return false;
         }
@@ -43,6 +43,10 @@ impl<'a> Walker<'a> {
     }
 
     pub(super) fn call(&mut self, call: &'a ast::ExprCall) -> Value<'a> {
+        // What a call means is asked of its arguments as written; those of calls within calls are looked at each time.
+        if !self.spend(call.range().len().to_usize()) {
+            return Value::Unknown;
+        }
         let (callee, receiver) = match &*call.func {
             Expr::Attribute(attribute) => {
                 let base = self.eval(&attribute.value);
@@ -124,6 +128,8 @@ impl<'a> Walker<'a> {
         call: &'a ast::ExprCall,
         args: &Args<'a>,
     ) -> Value<'a> {
+        // The facts are looked through twice.
+        self.spend(self.facts.iter().len());
         // A keyword that the function does not take goes to its decorator, as `device_id` of a DALI pipeline.
         if let Some(function) = self.functions.get(id) {
             let parameters = &function.def.parameters;
@@ -239,7 +245,7 @@ impl<'a> Walker<'a> {
             "functools" if tail == "partial" => match args.positional.split_first() {
                 Some(((_, target), bound)) => {
                     let bound: Vec<Value<'a>> = bound.iter().map(|(_, value)| value.clone()).collect();
-                    Value::Partial(Rc::new(target.clone()), bound.into())
+                    Value::partial(target.clone(), bound)
                 }
                 None => Value::Unknown,
             },
@@ -356,6 +362,9 @@ impl<'a> Walker<'a> {
         if COMMON.contains(&name) {
             return None;
         }
+        if !self.spend(self.classes.len()) {
+            return None;
+        }
         let mut having =
             self.classes.iter().enumerate().filter_map(|(id, class)| Some((id, *class.methods.get(name)?)));
         let only = having.next()?;
@@ -452,7 +461,7 @@ fn passes_on<'a>(name: &str, args: &Args<'a>) -> Option<Value<'a>> {
                 _ => Some(value),
             }
         }
-        "zip" => Some(Value::Tuple(args.positional.iter().map(|(_, value)| value.clone()).collect())),
+        "zip" => Some(Value::tuple(args.positional.iter().map(|(_, value)| value.clone()).collect())),
         _ if name.contains("Prefetch") || name.ends_with("DeviceLoader") || name == "ParallelLoader" => {
             args.values().find(|value| matches!(value, Value::Loader(_))).cloned()
         }
