@@ -39,7 +39,7 @@ fn one(script: &ScriptEvidence, kind: FactKind) -> &ScriptFact {
 fn line(fact: &ScriptFact) -> u64 {
     match fact.at.place {
         Place::Line(line) | Place::Lines(line, _) => line,
-        place => panic!("{place:?}"),
+        place @ Place::Offset(_) => panic!("{place:?}"),
     }
 }
 
@@ -812,10 +812,12 @@ fn small_scripts_that_unfold_end_in_words() {
     // A function of very many parameters, given by name.
     let names: Vec<String> = (0..20_000).map(|n| format!("p{n}")).collect();
     let mut called = format!("def f({}): pass\nf(", names.join(","));
-    names.iter().for_each(|name| write!(called, "{name}=1,").unwrap());
+    for name in &names {
+        write!(called, "{name}=1,").unwrap();
+    }
     sources.push(called + ")\n");
     // Many classes, and many calls of a method that none of them has.
-    sources.push((0..8000).map(|n| format!("class C{n}: pass\nx.m{n}()\n")).collect());
+    sources.push((0..8000).map(|n| format!("class C{n}: pass\nx.m{n}()\n")).collect::<Vec<_>>().concat());
     for source in sources {
         assert!(source.len() < 1 << 20);
         let evidence = try_read("train.py", source.as_bytes()).unwrap();
@@ -839,10 +841,15 @@ fn work_that_one_script_is_not_worth_ends_with_what_was_found() {
 
 #[test]
 fn blocks_nest_as_deep_as_in_python_and_stay_small() {
+    use std::fmt::Write as _;
+
     let nested = |blocks: usize, head: &str| {
-        let mut source: String = (0..blocks).map(|depth| format!("{}{head}:\n", " ".repeat(depth))).collect();
+        let headers: Vec<String> = (0..blocks).map(|depth| format!("{}{head}:\n", " ".repeat(depth))).collect();
+        let mut source = headers.concat();
         source.push_str(&" ".repeat(blocks));
-        (0..20_000).for_each(|n| source.push_str(&format!("a{n}=1;")));
+        for n in 0..20_000 {
+            write!(source, "a{n}=1;").unwrap();
+        }
         source.push('\n');
         source
     };

@@ -347,7 +347,7 @@ mod tests {
         let line = |text: &str| bound(text, MAX_DEPTH).map_err(|deep| deep.line);
         assert_eq!(line(&format!("x = a{}", "()".repeat(100_000))), Err(1));
         assert_eq!(line(&format!("\nx = a{}", "[0]".repeat(100_000))), Err(2));
-        let blocks = |count| (0..count).map(|n| format!("{}if x:\n", " ".repeat(n))).collect::<String>();
+        let blocks = |count| (0..count).map(|n| format!("{}if x:\n", " ".repeat(n))).collect::<Vec<_>>().concat();
         assert_eq!(line(&blocks(3000)), Err(102));
         assert!(line(&blocks(101)).is_ok());
     }

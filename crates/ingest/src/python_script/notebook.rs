@@ -315,7 +315,7 @@ impl<'i> Mended<'i> {
             return true;
         }
         self.held.push(byte);
-        if self.held.len() % Self::ESCAPE != 0 {
+        if !self.held.len().is_multiple_of(Self::ESCAPE) {
             return true;
         }
         let unit = |escape: &[u8]| {

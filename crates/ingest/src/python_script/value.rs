@@ -138,7 +138,7 @@ impl Tensor {
 /// walks all of it.
 const MAX_PARTS: usize = 256;
 
-impl<'a> Value<'a> {
+impl Value<'_> {
     /// A tuple or list; [`Value::Unknown`] if it is too large or too deep to be followed.
     pub(super) fn tuple(parts: Vec<Self>) -> Self {
         let mut room = MAX_PARTS;

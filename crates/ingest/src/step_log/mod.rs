@@ -228,9 +228,8 @@ impl<'c> StepReader<'c> {
         }
         if dropped > 0 {
             warnings.push(format!(
-                "{dropped} of {} records were left out: of each rank and each {width} steps the one with the largest \
-                 peak was kept",
-                of_all
+                "{dropped} of {of_all} records were left out: of each rank and each {width} steps the one with the \
+                 largest peak was kept"
             ));
         }
         if of_others > 0 {
