@@ -11,6 +11,14 @@ const TEXT_CHARS: usize = 160;
 /// Lines of one statement that are quoted; of a longer one only the first is.
 const MAX_QUOTE_LINES: u64 = 8;
 
+/// Bytes of a line that are looked at for a quote, which is far shorter. A file may be one line with all facts on it.
+const MAX_LINE: usize = 2 << 10;
+
+/// The beginning of a line, as far as it is looked at.
+fn beginning(line: &str) -> &str {
+    line.get(..line.floor_char_boundary(MAX_LINE)).unwrap_or(line)
+}
+
 /// Brackets that are open behind a line, `open` of them in front of it. `None` when a string stays open.
 fn open_brackets(line: &str, mut open: u32) -> Option<u32> {
     let mut quote = None;
@@ -75,7 +83,7 @@ impl Source {
     pub(super) fn place(&self, artifact: ArtifactId, at: TextSize) -> Provenance {
         let line = self.line(at);
         let last = self.last_line(line);
-        let mut text = self.line_text(line).to_owned();
+        let mut text = beginning(self.line_text(line)).to_owned();
         for below in line + 1..=last {
             text.push('\n');
             text.push_str(self.line_text(below));
@@ -95,7 +103,11 @@ impl Source {
     fn last_line(&self, line: u64) -> u64 {
         let mut depth = 0u32;
         for at in line..line + MAX_QUOTE_LINES {
-            match open_brackets(self.line_text(at), depth) {
+            let text = self.line_text(at);
+            if text.len() > MAX_LINE {
+                return line;
+            }
+            match open_brackets(text, depth) {
                 Some(0) => return at,
                 Some(open) => depth = open,
                 None => return line,
@@ -161,6 +173,11 @@ mod tests {
         // A string or bracket that stays open: the line alone.
         let line = |line: usize| source.place(ArtifactId(0), TextSize::new(source.starts[line - 1]));
         assert_eq!((line(4).place, line(6).place), (Place::Line(4), Place::Line(6)));
+        let long = Source::new(format!("f({})\ng(\n{}\n)\n", "a, ".repeat(MAX_LINE), "é".repeat(MAX_LINE)));
+        let at = long.place(ArtifactId(0), TextSize::new(0));
+        assert!(at.place == Place::Line(1) && at.quote.starts_with("f(a, a"));
+        let second = u32::try_from(2 + 3 * MAX_LINE + 2).unwrap();
+        assert_eq!(long.place(ArtifactId(0), TextSize::new(second)).quote, "g(");
         // The end of a statement that began above.
         assert_eq!(line(3).place, Place::Line(3));
     }
