@@ -125,7 +125,8 @@ fn json_of_other_kinds_is_not_taken_for_a_trace() {
     for text in ["{}", "[]", "[{\"a\": 1}]", "{\"loss\": 0.5}", "{\"epochs\": [{\"loss\": 5}]}", "[[1, 2], [3, 4]]"] {
         let evidence = read_bytes("x.json", text.as_bytes());
         assert!(evidence.traces.is_empty());
-        assert_eq!(evidence.artifacts[0].kind, ArtifactKind::Text, "{text}");
+        let kind = evidence.artifacts[0].kind;
+        assert!(!matches!(kind, ArtifactKind::ProfilerTrace | ArtifactKind::MemoryTimeline), "{text}: {kind:?}");
     }
 }
 
