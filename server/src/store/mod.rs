@@ -125,11 +125,22 @@ impl Store {
             run_locks: Mutex::default(),
             _lock: lock,
         };
-        let removed = store.objects.sweep(&store.run_ids().await?).await?;
+        store.sweep().await?;
+        Ok(store)
+    }
+
+    /// Removes what uploads left that were cut off before they were acknowledged. A database without any run knows
+    /// nothing of the objects beside it: it may be new because the real one was lost or moved, so all of them stay.
+    async fn sweep(&self) -> Result<(), StoreError> {
+        let known = self.run_ids().await?;
+        if known.is_empty() {
+            return Ok(());
+        }
+        let removed = self.objects.sweep(&known).await?;
         if removed > 0 {
             tracing::info!(removed, "removed uploads that were never acknowledged");
         }
-        Ok(store)
+        Ok(())
     }
 
     /// A file for an upload in flight, removed when dropped, on the same disk as the objects.
@@ -200,6 +211,16 @@ mod tests {
         fs::write(&left_over, b"half a file").unwrap();
         Store::open(folder.path()).await.unwrap();
         assert!(!left_over.exists());
+    }
+
+    #[tokio::test]
+    async fn a_new_database_takes_nothing_from_the_objects_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let object = folder.path().join("objects/runs/r/raw");
+        fs::create_dir_all(object.parent().unwrap()).unwrap();
+        fs::write(&object, b"kept").unwrap();
+        Store::open(folder.path()).await.unwrap();
+        assert!(object.exists());
     }
 
     #[tokio::test]
