@@ -62,6 +62,18 @@ export async function expectWholeReport(page: Page): Promise<void> {
   await expect(line("train.py")).toContainText("Python script");
 }
 
+/** The report of a public case of one full card: verdict, cause, the charts of its table, and a line for each file. */
+export async function expectCaseReport(page: Page, names: string[]): Promise<void> {
+  await expect(page.locator(".verdict-word")).toHaveText(/imbalance/i);
+  await expect(page.getByRole("region", { name: "Cause" }).getByRole("heading", { level: 2 })).toBeVisible();
+  for (const name of [/^Peak per/, /^What fills each card/]) {
+    const chart = page.getByRole("region", { name });
+    await expect(chart.locator("svg").filter({ visible: true }).first()).toBeVisible();
+  }
+  const files = page.getByRole("region", { name: /^Files/ });
+  for (const name of names) await expect(files).toContainText(name);
+}
+
 /** The three charts are drawn in the page itself, at the width that fits. */
 export async function expectCharts(page: Page): Promise<void> {
   for (const name of [/^Memory per/, /^Peak per/, /^What fills each card/]) {

@@ -1,7 +1,8 @@
 // The main job, as a person does it: drop files, get the cause, share the report, take the link back.
 
+import path from "node:path";
 import { publicCase, threeFiles } from "./evidence";
-import { alive, expectWholeReport, fileField, said, send, share, start, upload } from "./report";
+import { alive, expectCaseReport, expectWholeReport, fileField, said, send, share, start, upload } from "./report";
 import { expect, test } from "./server";
 
 test("drop files, get the cause, share it, revoke it", async ({ page, browser, server }) => {
@@ -96,14 +97,21 @@ test("files chosen before the page has come to life are sent too", async ({ page
 });
 
 for (const id of ["C25", "C01"]) {
-  test(`files of a public report lead to a verdict (${id})`, async ({ page }) => {
+  test(`files of a public report lead to a verdict that can be shared and taken back (${id})`, async ({ page, browser }) => {
     const files = publicCase(id);
     test.skip(!files, "the collection of public cases is not beside this checkout");
+    const names = files!.map((file) => path.basename(file));
     await upload(page, files!);
-    await expect(page.locator(".verdict-word")).toHaveText(/imbalance/i);
-    const peak = page.getByRole("region", { name: /^Peak per/ });
-    await expect(peak.locator("svg").filter({ visible: true }).first()).toBeVisible();
-    const composition = page.getByRole("region", { name: /^What fills each card/ });
-    await expect(composition.locator("svg").filter({ visible: true }).first()).toBeVisible();
+    await expectCaseReport(page, names);
+
+    const address = await share(page);
+    const visitor = await browser.newContext();
+    const seen = await visitor.newPage();
+    expect((await seen.goto(address))?.status()).toBe(200);
+    await expectCaseReport(seen, names);
+    await page.getByRole("button", { name: "Revoke" }).click();
+    await expect(page.getByRole("status").filter({ hasText: "revoked" })).toBeVisible();
+    expect((await seen.goto(address))?.status()).toBe(410);
+    await visitor.close();
   });
 }

@@ -1,7 +1,8 @@
 // The same story with JavaScript switched off: plain forms, whole pages.
 
-import { threeFiles } from "./evidence";
-import { expectWholeReport, fileField, send, share, textField } from "./report";
+import path from "node:path";
+import { publicCase, threeFiles } from "./evidence";
+import { expectCaseReport, expectWholeReport, fileField, send, share, textField } from "./report";
 import { expect, test } from "./server";
 
 test.use({ javaScriptEnabled: false });
@@ -26,6 +27,27 @@ test("drop files, get the cause, share it, revoke it", async ({ page, browser })
   await expect(page.getByRole("button", { name: "Revoke" })).toHaveCount(0);
   expect((await shared.goto(address))?.status()).toBe(410);
   await expect(shared.getByRole("heading", { level: 1 })).toHaveText("This link has ended");
+  await visitor.close();
+});
+
+test("files of a public report lead to a verdict that can be shared and taken back", async ({ page, browser }) => {
+  const files = publicCase("C25");
+  test.skip(!files, "the collection of public cases is not beside this checkout");
+  const names = files!.map((file) => path.basename(file));
+  await page.goto("/");
+  await fileField(page).setInputFiles(files!);
+  await send(page).click();
+  await page.waitForURL(/\/runs\/[^/]+$/);
+  await expectCaseReport(page, names);
+
+  const address = await share(page);
+  const visitor = await browser.newContext({ javaScriptEnabled: false });
+  const seen = await visitor.newPage();
+  expect((await seen.goto(address))?.status()).toBe(200);
+  await expectCaseReport(seen, names);
+  await page.getByRole("button", { name: "Revoke" }).click();
+  await expect(page.getByRole("region", { name: /^Share/ })).toContainText("revoked");
+  expect((await seen.goto(address))?.status()).toBe(410);
   await visitor.close();
 });
 
