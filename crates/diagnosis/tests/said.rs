@@ -238,7 +238,7 @@ fn no_text_asks_for_a_traceback_that_was_read() {
         diagnosis.causes.iter().flat_map(|cause| &cause.against).any(|text| text.contains("the traceback tells"))
     };
     assert!(says(&fail(vec![])));
-    let frame = |function: &str| Frame { function: function.into(), file: "/work/train.py".into(), line: 7 };
+    let frame = |function: &str| Frame { function: function.into(), file: "/srv/train.py".into(), line: 7 };
     let told = fail(vec![frame("forward"), frame("evaluate"), frame("main")]);
     assert!(!says(&told));
     assert_eq!(told.causes[0].label, CauseLabel::Rank0Eval);

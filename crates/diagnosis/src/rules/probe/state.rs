@@ -4,7 +4,7 @@ use super::{Ranks, Told, short};
 use crate::combine::Mechanism;
 use crate::policy::weight;
 use crate::stats::lower_median;
-use rankscope_model::{Bytes, CauseLabel, Item, ItemStatus, ProbeFacts, Severity};
+use rankscope_model::{Bytes, CauseLabel, EvidenceRef, Item, ItemStatus, ProbeFacts, Severity};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn apply(told: &mut Told) {
@@ -27,6 +27,23 @@ fn heaviest(told: &Told, values: &[(u32, u64)]) -> Option<(u32, u64, u64)> {
     (values.len() >= 2 && told.case.policy.differs(most, median)).then_some((rank, most, median))
 }
 
+/// One rank holds that many bytes of something beyond the median rank: `text` says so, and the item fails.
+fn holds_more(
+    told: &mut Told,
+    (item, label): (Item, CauseLabel),
+    rank: u32,
+    (more, what): (u64, &str),
+    text: String,
+    refs: Vec<EvidenceRef>,
+) {
+    told.ledger.signal(&[label], weight::STRONG, &text, &refs);
+    told.ledger.ranks(&[label], &[rank]);
+    let because = format!("it holds {} more {what}", Bytes(more));
+    told.ledger.mechanism(&[label], &Mechanism { because, alone: text.clone(), explained: Some(more) });
+    told.ledger.status(item, ItemStatus::Fail);
+    told.claim(item, Some(label), Severity::Critical, text, vec![rank], refs);
+}
+
 fn optimizer(told: &mut Told) {
     let on_devices = per_rank(&told.ranks, |facts| {
         facts.optimizers.iter().fold(0, |sum, one| sum.saturating_add(one.state_on_devices()))
@@ -41,18 +58,7 @@ fn optimizer(told: &mut Told) {
             Bytes(most),
             Bytes(median)
         );
-        told.ledger.signal(&[label], weight::STRONG, &text, &refs);
-        told.ledger.ranks(&[label], &[rank]);
-        told.ledger.mechanism(
-            &[label],
-            &Mechanism {
-                because: format!("it holds {} more optimizer state", Bytes(most - median)),
-                alone: text.clone(),
-                explained: Some(most - median),
-            },
-        );
-        told.ledger.status(Item::OptimizerState, ItemStatus::Fail);
-        told.claim(Item::OptimizerState, Some(label), Severity::Critical, text, vec![rank], refs);
+        holds_more(told, (Item::OptimizerState, label), rank, (most - median, "optimizer state"), text, refs);
     } else if let [(_, first), rest @ ..] = all.as_slice()
         && *first > 0
         && !rest.is_empty()
@@ -113,18 +119,7 @@ fn buffers(told: &mut Told) {
             Bytes(most),
             Bytes(median)
         );
-        told.ledger.signal(&[label], weight::STRONG, &text, &refs);
-        told.ledger.ranks(&[label], &[rank]);
-        told.ledger.mechanism(
-            &[label],
-            &Mechanism {
-                because: format!("it holds {} more buffers", Bytes(most - median)),
-                alone: text.clone(),
-                explained: Some(most - median),
-            },
-        );
-        told.ledger.status(Item::UnsyncedBuffers, ItemStatus::Fail);
-        told.claim(Item::UnsyncedBuffers, Some(label), Severity::Critical, text, vec![rank], refs);
+        holds_more(told, (Item::UnsyncedBuffers, label), rank, (most - median, "buffers"), text, refs);
     }
 }
 
@@ -226,7 +221,7 @@ fn different_groups(whole: &[(u32, &ProbeFacts, &rankscope_model::Provenance)]) 
     None
 }
 
-fn refs_of(told: &Told, ranks: &[u32]) -> Vec<rankscope_model::EvidenceRef> {
+fn refs_of(told: &Told, ranks: &[u32]) -> Vec<EvidenceRef> {
     let places: Vec<_> = told.ranks.facts().filter(|(rank, _, _)| ranks.contains(rank)).map(|(_, _, at)| at).collect();
     told.refs(places)
 }
