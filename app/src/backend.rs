@@ -13,6 +13,8 @@ pub enum BackendError {
     NotFound,
     /// The share was revoked or has expired.
     Gone,
+    /// A stored file is missing; trying again does not help.
+    Lost,
     /// The store could not answer; trying again may help.
     Unavailable,
 }

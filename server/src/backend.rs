@@ -41,12 +41,16 @@ impl Backend for StoreBackend {
 
     fn compared(&self, base: String, head: String) -> BackendFuture<'_, ComparedReports> {
         Box::pin(async move {
-            self.service.compared((&base, None), (&head, None)).await.map_err(|problem| {
-                if problem.kind() == ProblemKind::NotFound {
-                    return BackendError::NotFound;
+            self.service.compared((&base, None), (&head, None)).await.map_err(|problem| match problem.kind() {
+                ProblemKind::NotFound => BackendError::NotFound,
+                ProblemKind::FileLost => {
+                    tracing::error!(base, head, "two runs could not be compared: an object is missing");
+                    BackendError::Lost
                 }
-                tracing::error!(detail = problem.detail(), "two runs could not be compared");
-                BackendError::Unavailable
+                _ => {
+                    tracing::error!(detail = problem.detail(), "two runs could not be compared");
+                    BackendError::Unavailable
+                }
             })
         })
     }
@@ -62,7 +66,7 @@ fn for_pages(error: StoreError) -> BackendError {
         StoreError::Gone => BackendError::Gone,
         error => {
             tracing::error!(%error, "a page could not be filled");
-            BackendError::Unavailable
+            if matches!(error, StoreError::Lost { .. }) { BackendError::Lost } else { BackendError::Unavailable }
         }
     }
 }

@@ -49,7 +49,9 @@ pub struct ServeArgs {
 
 /// `rankscope diagnose`
 #[derive(Debug, Args)]
-#[command(after_help = "Exit status: 0 done, 1 the --fail-on condition holds, 2 unusable input.")]
+#[command(after_help = "Exit status:\n  0  done; a file of a folder that cannot be read is named in the result\n  \
+    1  the --fail-on condition holds\n  2  nothing to diagnose, or a FILE or DIR that was named cannot be read: the rest \
+    is still reported")]
 pub struct DiagnoseArgs {
     /// How to write the result.
     #[arg(long, value_enum, default_value_t = Format::Text)]

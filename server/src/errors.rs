@@ -59,7 +59,8 @@ kinds! {
     NoSuchChart NOT_FOUND "no-such-chart" "The evidence has nothing for this chart";
     ForeignHost MISDIRECTED_REQUEST "foreign-host" "This server does not answer for that host name";
     ForeignOrigin FORBIDDEN "foreign-origin" "The request comes from another site";
-    TooSlow REQUEST_TIMEOUT "too-slow" "The upload stopped arriving";
+    TooSlow REQUEST_TIMEOUT "too-slow" "The request stopped arriving";
+    FileLost INTERNAL_SERVER_ERROR "file-lost" "A stored file is missing";
     Unavailable SERVICE_UNAVAILABLE "unavailable" "The server cannot answer right now";
     Internal INTERNAL_SERVER_ERROR "internal" "The server failed";
 }
@@ -139,6 +140,15 @@ impl From<StoreError> for Problem {
             StoreError::Gone => {
                 Self::new(ProblemKind::ShareEnded, "The link was revoked or has expired. Ask its owner for a new one.")
             }
+            error if error.is_full() => {
+                let detail = "The disk of this server is full, so nothing was changed. Its operator must make room.";
+                Self::new(ProblemKind::Unavailable, detail).because(error)
+            }
+            StoreError::Lost { .. } => {
+                let detail = "A file of this run is missing from the server's data folder. Its operator finds the run in \
+                    the log.";
+                Self::new(ProblemKind::FileLost, detail).because(error)
+            }
             StoreError::Sql(sqlx::Error::PoolTimedOut) | StoreError::Io(_) | StoreError::Objects(_) => {
                 Self::new(ProblemKind::Unavailable, "The store did not answer. Try again in a moment.").because(error)
             }
@@ -197,5 +207,16 @@ mod tests {
         let problem = Problem::from(StoreError::Io(std::io::Error::other("/secret/path")));
         assert!(!problem.detail().contains("secret"));
         assert_eq!(problem.kind(), ProblemKind::Unavailable);
+    }
+
+    #[test]
+    fn a_full_disk_and_a_lost_file_are_named() {
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let problem = Problem::from(StoreError::Io(full));
+        assert_eq!(problem.kind(), ProblemKind::Unavailable);
+        assert!(problem.detail().contains("full"));
+        let problem = Problem::from(StoreError::Lost { run: "r".into() });
+        assert_eq!(problem.kind().status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(problem.detail().contains("missing"));
     }
 }

@@ -6,22 +6,21 @@
 use crate::{
     errors::{Problem, ProblemKind, Result},
     limits::{Limits, size},
-    store::Store,
-};
-use axum::extract::{
-    Multipart,
-    multipart::{Field, MultipartError},
+    multipart::{Form, FormError},
+    store::{Staged, Store, StoreError},
+    visible::{bends, is_invisible},
 };
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use std::{future::Future, io::Write};
-use tempfile::{NamedTempFile, TempPath};
-use tokio::time::timeout;
+use std::{fs::File, io::Write};
 
 /// Bytes gathered before they are handed to the disk.
 const WRITE_BLOCK: usize = 256 << 10;
 /// The name that pasted text gets.
 const PASTED_NAME: &str = "pasted.txt";
+
+/// Parts of a form beside its files: title, text, and what a page may add.
+const OTHER_PARTS: usize = 16;
 
 /// A file as it arrived.
 #[derive(Debug)]
@@ -33,7 +32,7 @@ pub struct Received {
     /// SHA-256 of them, hexadecimal.
     pub sha256: String,
     /// The content, or why it was refused.
-    pub content: Result<TempPath, String>,
+    pub content: Result<Staged, String>,
 }
 
 /// An upload, taken in whole.
@@ -46,46 +45,46 @@ pub struct Upload {
 }
 
 /// Reads the whole body. Fails only if nothing of it can be kept.
-pub async fn receive(mut body: Multipart, store: &Store, limits: &Limits) -> Result<Upload> {
+pub async fn receive(form: Form, store: &Store, limits: &Limits) -> Result<Upload> {
+    let mut form = Arriving { form, limits };
     let mut upload = Upload::default();
-    let mut budget = Budget { left: limits.max_request_bytes, limits };
-    while let Some(field) = arrives(limits, body.next_field()).await? {
-        match field.name().unwrap_or_default() {
+    let mut parts = 0;
+    while let Some(head) = form.next_part().await? {
+        parts += 1;
+        // Also parts of which nothing is kept take time.
+        if parts > limits.max_files + OTHER_PARTS {
+            return Err(too_many_files(limits));
+        }
+        match head.name.as_str() {
             "title" => {
-                let title = read_text(field, &mut budget, 16 * limits.max_title_chars).await?;
-                let title = title.ok_or_else(|| {
-                    Problem::invalid(format!("A title has at most {} characters.", limits.max_title_chars))
-                })?;
+                // Longer than any title is cut, as a rename is.
+                let (title, _) = form.text(16 * limits.max_title_chars).await?;
+                form.pass().await?;
                 upload.title = clean_line(&title, limits.max_title_chars);
             }
             "text" => {
-                let text = read_text(field, &mut budget, limits.max_text_bytes).await?.ok_or_else(|| {
+                let (text, is_whole) = form.text(limits.max_text_bytes).await?;
+                if !is_whole {
                     let limit = size(limits.max_text_bytes as u64);
                     let detail = format!("Pasted text is limited to {limit}. Upload it as a file instead.");
-                    Problem::new(ProblemKind::RequestTooLarge, detail)
-                })?;
+                    return Err(Problem::new(ProblemKind::RequestTooLarge, detail));
+                }
                 if !text.trim().is_empty() {
                     let mut file = Spool::new(store)?;
                     file.push(text.into()).await?;
-                    upload.files.push(file.finish(PASTED_NAME.into()).await?);
+                    upload.add(file.finish(PASTED_NAME.into()).await?, limits)?;
                 }
             }
             // A form without a chosen file still sends one field, with an empty name and no bytes.
             "files" | "file" => {
-                if upload.files.len() >= limits.max_files {
-                    let detail = format!(
-                        "At most {} files at once. Send the rest as more files of the same run, or \
-                        as one archive.",
-                        limits.max_files
-                    );
-                    return Err(Problem::new(ProblemKind::TooManyFiles, detail));
-                }
-                let file = read_file(field, store, &mut budget).await?;
+                let file = form.file(head.file_name.as_deref().unwrap_or_default(), store).await?;
                 if file.bytes > 0 || !file.name.is_empty() {
-                    upload.files.push(file);
+                    upload.add(file, limits)?;
                 }
             }
-            _ => drain(field, &mut budget).await?,
+            _ => {
+                form.pass().await?;
+            }
         }
     }
     name_the_nameless(&mut upload.files);
@@ -107,26 +106,21 @@ pub async fn receive(mut body: Multipart, store: &Store, limits: &Limits) -> Res
     Ok(upload)
 }
 
-/// What is left of a request's size.
-struct Budget<'a> {
-    left: u64,
-    limits: &'a Limits,
-}
-
-impl Budget<'_> {
-    fn spend(&mut self, bytes: usize) -> Result<()> {
-        let left = self.left.checked_sub(bytes as u64);
-        self.left = left.ok_or_else(|| request_too_large(self.limits))?;
+impl Upload {
+    fn add(&mut self, file: Received, limits: &Limits) -> Result<()> {
+        if self.files.len() >= limits.max_files {
+            return Err(too_many_files(limits));
+        }
+        self.files.push(file);
         Ok(())
     }
+}
 
-    async fn chunk(&mut self, field: &mut Field<'_>) -> Result<Option<Bytes>> {
-        let chunk = arrives(self.limits, field.chunk()).await?;
-        if let Some(chunk) = &chunk {
-            self.spend(chunk.len())?;
-        }
-        Ok(chunk)
-    }
+fn too_many_files(limits: &Limits) -> Problem {
+    let most = limits.max_files;
+    let detail =
+        format!("At most {most} files at once. Send the rest as more files of the same run, or as one archive.");
+    Problem::new(ProblemKind::TooManyFiles, detail)
 }
 
 /// The refusal of a request over its limit, also used before anything of it is read.
@@ -136,40 +130,74 @@ pub fn request_too_large(limits: &Limits) -> Problem {
     Problem::new(ProblemKind::RequestTooLarge, detail)
 }
 
-/// Waits for the next piece, but not for ever.
-async fn arrives<T>(limits: &Limits, next: impl Future<Output = Result<T, MultipartError>>) -> Result<T> {
-    match timeout(limits.upload_idle, next).await {
-        Ok(Ok(piece)) => Ok(piece),
-        Ok(Err(error)) => {
-            Err(Problem::invalid("The upload is not a complete multipart form.").because(error.body_text()))
+/// A form on its way in.
+struct Arriving<'a> {
+    form: Form,
+    limits: &'a Limits,
+}
+
+impl Arriving<'_> {
+    async fn next_part(&mut self) -> Result<Option<crate::multipart::Head>> {
+        self.form.next_part().await.map_err(|error| refusal(error, self.limits))
+    }
+
+    async fn chunk(&mut self) -> Result<Option<Bytes>> {
+        self.form.chunk().await.map_err(|error| refusal(error, self.limits))
+    }
+
+    async fn file(&mut self, name: &str, store: &Store) -> Result<Received> {
+        let limits = self.limits;
+        let name = clean_name(&sent_name(name), limits.max_name_chars).unwrap_or_default();
+        let mut spool = Spool::new(store)?;
+        while let Some(chunk) = self.chunk().await? {
+            if spool.bytes + chunk.len() as u64 > limits.max_file_bytes {
+                let arrived = spool.bytes + chunk.len() as u64 + self.pass().await?;
+                let reason = format!(
+                    "larger than {}, the limit for one file of this server ({} arrived); it was not kept",
+                    size(limits.max_file_bytes),
+                    size(arrived),
+                );
+                return Ok(Received { name, bytes: arrived, sha256: String::new(), content: Err(reason) });
+            }
+            spool.push(chunk).await?;
         }
-        Err(_) => {
-            let seconds = limits.upload_idle.as_secs();
-            let detail =
-                format!("Nothing arrived for {seconds} seconds, so the upload was given up. Nothing of it was kept.");
-            Err(Problem::new(ProblemKind::TooSlow, detail))
+        spool.finish(name).await
+    }
+
+    /// The first `max_bytes` of a part, and whether they are all of it.
+    async fn text(&mut self, max_bytes: usize) -> Result<(String, bool)> {
+        let mut text = Vec::new();
+        while let Some(chunk) = self.chunk().await? {
+            text.extend_from_slice(&chunk);
+            if text.len() > max_bytes {
+                text.truncate(max_bytes);
+                return Ok((String::from_utf8_lossy(&text).into_owned(), false));
+            }
         }
+        Ok((String::from_utf8_lossy(&text).into_owned(), true))
+    }
+
+    /// Lets the rest of a part pass by, so that the parts after it can be read; bounded by the request's size.
+    async fn pass(&mut self) -> Result<u64> {
+        let mut passed = 0;
+        while let Some(chunk) = self.chunk().await? {
+            passed += chunk.len() as u64;
+        }
+        Ok(passed)
     }
 }
 
-async fn read_file(mut field: Field<'_>, store: &Store, budget: &mut Budget<'_>) -> Result<Received> {
-    let limits = budget.limits;
-    let name = sent_name(field.file_name().unwrap_or_default());
-    let name = clean_line(&name, limits.max_name_chars).unwrap_or_default();
-    let mut spool = Spool::new(store)?;
-    while let Some(chunk) = budget.chunk(&mut field).await? {
-        if spool.bytes + chunk.len() as u64 > limits.max_file_bytes {
-            let arrived = spool.bytes + chunk.len() as u64 + drain_counting(field, budget).await?;
-            let reason = format!(
-                "larger than {}, the limit for one file of this server ({} arrived); it was not kept",
-                size(limits.max_file_bytes),
-                size(arrived),
-            );
-            return Ok(Received { name, bytes: arrived, sha256: String::new(), content: Err(reason) });
+fn refusal(error: FormError, limits: &Limits) -> Problem {
+    match error {
+        FormError::TooLarge => request_too_large(limits),
+        FormError::Idle => {
+            let seconds = limits.upload_idle.as_secs();
+            let detail =
+                format!("Nothing arrived for {seconds} seconds, so the upload was given up. Nothing of it was kept.");
+            Problem::new(ProblemKind::TooSlow, detail)
         }
-        spool.push(chunk).await?;
+        error => Problem::invalid("The upload is not a complete multipart form.").because(error),
     }
-    spool.finish(name).await
 }
 
 /// A file's name as its owner knows it. Browsers write these three characters as escapes, and no others
@@ -178,34 +206,10 @@ fn sent_name(escaped: &str) -> String {
     escaped.replace("%22", "\"").replace("%0D%0A", " ").replace("%0D", " ").replace("%0A", " ")
 }
 
-/// A short text field; `None` if it is longer than `max_bytes`.
-async fn read_text(mut field: Field<'_>, budget: &mut Budget<'_>, max_bytes: usize) -> Result<Option<String>> {
-    let mut text = Vec::new();
-    while let Some(chunk) = budget.chunk(&mut field).await? {
-        if text.len() + chunk.len() > max_bytes {
-            return Ok(None);
-        }
-        text.extend_from_slice(&chunk);
-    }
-    Ok(Some(String::from_utf8_lossy(&text).into_owned()))
-}
-
-async fn drain(field: Field<'_>, budget: &mut Budget<'_>) -> Result<()> {
-    drain_counting(field, budget).await.map(drop)
-}
-
-/// Lets the rest of a field pass by, so that the fields after it can be read; bounded by the request's budget.
-async fn drain_counting(mut field: Field<'_>, budget: &mut Budget<'_>) -> Result<u64> {
-    let mut passed = 0;
-    while let Some(chunk) = budget.chunk(&mut field).await? {
-        passed += chunk.len() as u64;
-    }
-    Ok(passed)
-}
-
 /// A file on its way to the disk, hashed as it passes.
 struct Spool {
-    file: NamedTempFile,
+    file: File,
+    staged: Staged,
     hash: Sha256,
     waiting: Vec<Bytes>,
     waiting_bytes: usize,
@@ -214,8 +218,8 @@ struct Spool {
 
 impl Spool {
     fn new(store: &Store) -> Result<Self> {
-        let file = store.staging_file()?;
-        Ok(Self { file, hash: Sha256::new(), waiting: Vec::new(), waiting_bytes: 0, bytes: 0 })
+        let (file, staged) = store.staging_file()?;
+        Ok(Self { file, staged, hash: Sha256::new(), waiting: Vec::new(), waiting_bytes: 0, bytes: 0 })
     }
 
     async fn push(&mut self, chunk: Bytes) -> Result<()> {
@@ -229,7 +233,7 @@ impl Spool {
     async fn flush(&mut self) -> Result<()> {
         let chunks = std::mem::take(&mut self.waiting);
         self.waiting_bytes = 0;
-        let mut file = self.file.as_file().try_clone().map_err(write_failed)?;
+        let mut file = self.file.try_clone().map_err(write_failed)?;
         let mut hash = std::mem::take(&mut self.hash);
         self.hash = tokio::task::spawn_blocking(move || {
             for chunk in chunks {
@@ -247,23 +251,38 @@ impl Spool {
     async fn finish(mut self, name: String) -> Result<Received> {
         self.flush().await?;
         let sha256 = crate::hex(&self.hash.finalize());
-        Ok(Received { name, bytes: self.bytes, sha256, content: Ok(self.file.into_temp_path()) })
+        Ok(Received { name, bytes: self.bytes, sha256, content: Ok(self.staged) })
     }
 }
 
 fn write_failed(error: std::io::Error) -> Problem {
-    let detail = "The upload could not be written to disk; it may be full. Nothing of it was kept.";
+    let error = StoreError::Io(error);
+    if error.is_full() {
+        return error.into();
+    }
+    let detail = "The upload could not be written to disk. Nothing of it was kept.";
     Problem::new(ProblemKind::Unavailable, detail).because(error)
 }
 
-/// One line of visible text, cut to size; `None` if nothing is left.
+/// One line of visible text, cut to size; `None` if nothing can be seen of it.
 pub fn clean_line(text: &str, max_chars: usize) -> Option<String> {
-    // Marks that turn the reading direction could make a name look like another.
-    let bends =
-        |sign: char| matches!(sign, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let visible = text.trim().chars().filter(|sign| !sign.is_control() && !bends(*sign));
-    let line: String = visible.take(max_chars).collect();
-    (!line.is_empty()).then_some(line)
+    let line: String = shown(text).take(max_chars).collect();
+    Some(line.trim_end().to_owned()).filter(|line| !line.chars().all(is_invisible))
+}
+
+/// The same for the name of a file, of which the end tells most: the rank, the extension.
+fn clean_name(text: &str, max_chars: usize) -> Option<String> {
+    let signs: Vec<char> = shown(text).collect();
+    if signs.len() <= max_chars {
+        return clean_line(text, max_chars);
+    }
+    let end = signs.get(signs.len() + 1 - max_chars..).unwrap_or_default();
+    Some(std::iter::once('…').chain(end.iter().copied()).collect())
+}
+
+/// Without control characters, and without marks that turn the reading direction: a name could look like another.
+fn shown(text: &str) -> impl Iterator<Item = char> {
+    text.trim().chars().filter(|sign| !sign.is_control() && !bends(*sign))
 }
 
 fn name_the_nameless(files: &mut [Received]) {
@@ -275,10 +294,7 @@ fn name_the_nameless(files: &mut [Received]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::{
-        body::Body,
-        extract::{FromRequest, Request},
-    };
+    use axum::body::Body;
     use std::time::Duration;
 
     /// A multipart body of (field, file name, content).
@@ -303,9 +319,21 @@ mod tests {
         assert_eq!(sent_name("50%2F%41.txt"), "50%2F%41.txt", "nothing else is an escape");
     }
 
-    async fn multipart(body: Body) -> Multipart {
-        let request = Request::builder().header("content-type", "multipart/form-data; boundary=B").body(body).unwrap();
-        Multipart::from_request(request, &()).await.unwrap()
+    fn multipart(body: Body) -> Form {
+        let limits = small();
+        let kind = b"multipart/form-data; boundary=B";
+        Form::new(kind, body, limits.max_request_bytes, limits.upload_idle).unwrap()
+    }
+
+    /// Files in flight are removed on another thread.
+    async fn nothing_is_left(folder: &std::path::Path) -> bool {
+        for _ in 0..100 {
+            if std::fs::read_dir(folder.join("incoming")).unwrap().count() == 0 {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        false
     }
 
     fn small() -> Limits {
@@ -322,7 +350,7 @@ mod tests {
     async fn take(parts: &[(&str, Option<&str>, &[u8])]) -> Result<Upload> {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).await.unwrap();
-        receive(multipart(form(parts).into()).await, &store, &small()).await
+        receive(multipart(form(parts).into()), &store, &small()).await
     }
 
     #[tokio::test]
@@ -336,12 +364,30 @@ mod tests {
             ("text", None, b"pasted"),
             ("unknown", None, b"ignored"),
         ]);
-        let upload = receive(multipart(body.into()).await, &store, &small()).await.unwrap();
+        let upload = receive(multipart(body.into()), &store, &small()).await.unwrap();
         assert_eq!(upload.title.as_deref(), Some("My run"));
         let names: Vec<_> = upload.files.iter().map(|file| file.name.as_str()).collect();
         assert_eq!(names, ["a.txt", "empty.log", "pasted.txt"]);
-        assert_eq!(std::fs::read(upload.files[0].content.as_ref().unwrap()).unwrap(), b"abc");
+        assert_eq!(std::fs::read(upload.files[0].content.as_ref().unwrap().path().unwrap()).unwrap(), b"abc");
         assert_eq!(upload.files[0].sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+
+    #[test]
+    fn lines_are_cut_to_what_can_be_seen() {
+        assert_eq!(clean_line("\u{200b}", 9), None);
+        assert_eq!(clean_line(" \u{feff}\u{2060} \u{7}", 9), None);
+        assert_eq!(clean_line("a\u{200d}b", 9).as_deref(), Some("a\u{200d}b"), "joiners inside words stay");
+        assert_eq!(clean_line("abc def", 4).as_deref(), Some("abc"));
+        assert_eq!(clean_name("very-long-rank12.log", 11).as_deref(), Some("…rank12.log"));
+        assert_eq!(clean_name("short.log", 11).as_deref(), Some("short.log"));
+    }
+
+    #[tokio::test]
+    async fn a_long_title_is_cut() {
+        let title = "x".repeat(4000);
+        let upload = take(&[("title", None, title.as_bytes()), ("text", None, b"abc")]).await.unwrap();
+        assert_eq!(upload.title.unwrap().len(), 200);
+        assert_eq!(upload.files.len(), 1);
     }
 
     #[tokio::test]
@@ -363,6 +409,9 @@ mod tests {
         assert_eq!(kind(&[("text", None, &[b'x'; 101])]).await, ProblemKind::RequestTooLarge);
         assert_eq!(kind(&[("files", Some("a"), &[0; 6000])]).await, ProblemKind::RequestTooLarge);
         assert_eq!(kind(&[("files", Some("a"), &b"1"[..]); 4]).await, ProblemKind::TooManyFiles);
+        assert_eq!(kind(&[("text", None, &b"1"[..]); 4]).await, ProblemKind::TooManyFiles);
+        assert_eq!(kind(&[("files", Some(""), &b""[..]); 40]).await, ProblemKind::TooManyFiles);
+        assert_eq!(kind(&[("other", None, &b""[..]); 40]).await, ProblemKind::TooManyFiles);
     }
 
     #[tokio::test]
@@ -371,15 +420,15 @@ mod tests {
         let store = Store::open(folder.path()).await.unwrap();
         let mut broken = form(&[("files", Some("a"), b"abc")]);
         broken.truncate(broken.len() - 9);
-        let error = receive(multipart(broken.clone().into()).await, &store, &small()).await.unwrap_err();
+        let error = receive(multipart(broken.clone().into()), &store, &small()).await.unwrap_err();
         assert_eq!(error.kind(), ProblemKind::InvalidRequest);
 
         let stalled = futures_util::StreamExt::chain(
             futures_util::stream::iter([Ok::<_, std::io::Error>(Bytes::from(broken))]),
             futures_util::stream::pending(),
         );
-        let error = receive(multipart(Body::from_stream(stalled)).await, &store, &small()).await.unwrap_err();
+        let error = receive(multipart(Body::from_stream(stalled)), &store, &small()).await.unwrap_err();
         assert_eq!(error.kind(), ProblemKind::TooSlow);
-        assert_eq!(std::fs::read_dir(folder.path().join("incoming")).unwrap().count(), 0);
+        assert!(nothing_is_left(folder.path()).await);
     }
 }

@@ -17,10 +17,12 @@ pub mod intake;
 pub mod limits;
 pub mod listener;
 pub mod metrics;
+pub mod multipart;
 pub mod render;
 pub mod series;
 pub mod service;
 pub mod store;
+pub mod visible;
 
 /// Lower-case hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {

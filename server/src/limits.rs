@@ -16,7 +16,7 @@ pub struct Limits {
     pub max_text_bytes: usize,
     /// Longest title, in characters; the rest is cut off.
     pub max_title_chars: usize,
-    /// Longest display name of a file, in characters; the rest is cut off.
+    /// Longest display name of a file, in characters; of a longer one the end is kept.
     pub max_name_chars: usize,
     /// Longest note on a checklist item, in characters; a longer one is refused.
     pub max_note_chars: usize,
@@ -28,6 +28,10 @@ pub struct Limits {
     pub upload_idle: Duration,
     /// Every other request must be answered within this.
     pub answer_within: Duration,
+    /// A file that is not read within this is given up; the others go on.
+    pub read_within: Duration,
+    /// An upload whose turn to be read does not come within this is refused.
+    pub reader_wait: Duration,
     /// Files that are read at the same time; each may take a core and some hundred MiB.
     pub parallel_readers: usize,
 }
@@ -46,6 +50,8 @@ impl Default for Limits {
             max_notes: 2000,
             upload_idle: Duration::from_mins(1),
             answer_within: Duration::from_mins(1),
+            read_within: Duration::from_mins(2),
+            reader_wait: Duration::from_mins(5),
             parallel_readers: 2,
         }
     }

@@ -7,14 +7,28 @@ use hyper_util::{
     server::graceful::GracefulShutdown,
     service::TowerToHyperService,
 };
-use std::{future::Future, pin::pin, sync::Arc, time::Duration};
-use tokio::{net::TcpListener, sync::Semaphore, time::sleep};
+use std::{
+    future::Future,
+    io::{self, IoSlice},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+    time::{Sleep, sleep},
+};
 use tower::ServiceExt;
 
 /// Connections at the same time; more wait in the system's queue.
 const MAX_CONNECTIONS: usize = 1024;
 /// A request's head must have arrived by then, also the first one of a connection.
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
+/// An answer of which the other side takes nothing for so long is given up; it would hold its connection for ever.
+const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 /// Pause after the system could not give a connection, for instance because files ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -42,7 +56,7 @@ pub async fn serve(listener: TcpListener, app: Router, stop: impl Future<Output 
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_WITHIN)
-            .serve_connection(TokioIo::new(stream), service.clone());
+            .serve_connection(TokioIo::new(Taken::within(TAKEN_WITHIN, stream)), service.clone());
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             if let Err(error) = connection.await {
@@ -55,5 +69,83 @@ pub async fn serve(listener: TcpListener, app: Router, stop: impl Future<Output 
     tokio::select! {
         () = graceful.shutdown() => {}
         () = sleep(grace) => tracing::warn!("requests in flight were cut off"),
+    }
+}
+
+/// A connection whose other side must go on taking what is sent.
+struct Taken {
+    stream: TcpStream,
+    limit: Duration,
+    /// Runs while the other side takes nothing.
+    waits: Option<Pin<Box<Sleep>>>,
+}
+
+impl Taken {
+    fn within(limit: Duration, stream: TcpStream) -> Self {
+        Self { stream, limit, waits: None }
+    }
+
+    fn watch<T>(&mut self, cx: &mut Context<'_>, sent: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if sent.is_ready() {
+            self.waits = None;
+            return sent;
+        }
+        let limit = self.limit;
+        let waits = self.waits.get_or_insert_with(|| Box::pin(sleep(limit)));
+        waits.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Taken {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, into)
+    }
+}
+
+impl AsyncWrite for Taken {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let sent = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.watch(cx, sent)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let sent = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.watch(cx, sent)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+
+    #[tokio::test]
+    async fn who_takes_nothing_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _idle = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut sending = Taken::within(Duration::from_millis(50), listener.accept().await.unwrap().0);
+        let block = vec![0; 1 << 20];
+        let error = loop {
+            if let Err(error) = poll_fn(|cx| Pin::new(&mut sending).poll_write(cx, &block)).await {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -4,28 +4,34 @@
 
 use crate::{
     engine,
-    errors::{Problem, Result},
+    errors::{Problem, ProblemKind, Result},
     intake::{Received, Upload},
     limits::Limits,
     metrics::Metrics,
     series::SeriesSet,
-    store::{NewArtifact, Store, StoreError, new_id, now},
+    store::{NewArtifact, Store, new_id, now},
 };
+use futures_util::{StreamExt, TryStreamExt, stream};
+use rankscope_ingest::ReadSeek;
 use rankscope_model::{ArtifactInfo, Evidence, Report, RunInfo};
 use std::{
     fs::File,
+    future::Future,
     io::BufReader,
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
-use tempfile::TempPath;
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::timeout};
 
 /// Series of the runs that were looked at last, so that zooming does not unpack the same object again and again.
 const CACHED_SERIES: usize = 4;
 
 /// Run and version.
 type SeriesKey = (String, u32);
+
+/// Reads one file; never fails, what cannot be read is named with its reason.
+type Reader = fn(&str, u64, &mut dyn ReadSeek) -> engine::Reading;
 
 /// The server's own state, shared by all handlers.
 #[derive(Debug)]
@@ -36,6 +42,7 @@ pub struct Service {
     pub limits: Limits,
     /// What is counted.
     pub metrics: Metrics,
+    reader: Reader,
     readers: Arc<Semaphore>,
     series: Mutex<Vec<(SeriesKey, Arc<SeriesSet>)>>,
 }
@@ -52,13 +59,23 @@ pub struct Taken {
 impl Service {
     /// A service over an open store.
     pub fn new(store: Store, limits: Limits) -> Self {
+        Self::with_reader(store, limits, engine::read)
+    }
+
+    fn with_reader(store: Store, limits: Limits, reader: Reader) -> Self {
         Self {
             store,
             limits,
             metrics: Metrics::default(),
+            reader,
             readers: Arc::new(Semaphore::new(limits.parallel_readers)),
             series: Mutex::default(),
         }
+    }
+
+    /// Files that are being read now, those that were given up included.
+    pub fn reading(&self) -> usize {
+        self.limits.parallel_readers.saturating_sub(self.readers.available_permits())
     }
 
     /// A new run from an upload.
@@ -101,10 +118,7 @@ impl Service {
         if let Some(series) = cached {
             return Ok(series);
         }
-        let series = match self.store.series(run, version).await {
-            Err(StoreError::Missing) => Arc::default(),
-            other => Arc::new(other?),
-        };
+        let series = Arc::new(self.store.series(run, version).await?);
         let mut cache = self.series.lock().unwrap_or_else(PoisonError::into_inner);
         cache.retain(|(known, _)| *known != key);
         cache.truncate(CACHED_SERIES - 1);
@@ -127,10 +141,9 @@ impl Service {
     async fn read_files(&self, files: Vec<Received>) -> Result<Vec<NewArtifact>> {
         let total = files.iter().map(|file| file.bytes).sum();
         let count = files.len() as u64;
-        let mut artifacts = Vec::with_capacity(files.len());
-        for read in futures_util::future::join_all(files.into_iter().map(|file| self.read_file(file))).await {
-            artifacts.push(read?);
-        }
+        // No more at once than there are readers, so that uploads of many files take turns with others.
+        let read = stream::iter(files).map(|file| self.read_file(file)).buffered(self.limits.parallel_readers.max(1));
+        let artifacts = read.try_collect().await?;
         self.metrics.upload(count, total);
         Ok(artifacts)
     }
@@ -143,9 +156,9 @@ impl Service {
                 (None, engine::unreadable(&name, bytes, reason))
             }
             Ok(staged) => {
-                let _permit = self.readers.acquire().await.map_err(Problem::internal)?;
                 let started = Instant::now();
-                let (staged, reading) = read_staged(name.clone(), bytes, staged).await?;
+                let path = staged.path().map_err(Problem::internal)?.to_path_buf();
+                let reading = self.read_staged(name.clone(), bytes, path).await?;
                 self.metrics.read(started.elapsed());
                 if reading.panicked {
                     self.metrics.reader_panic();
@@ -156,18 +169,44 @@ impl Service {
         };
         Ok(NewArtifact { id: new_id(), name, bytes, sha256, staged, evidence: Arc::new(evidence) })
     }
+
+    /// Reads a staged file on a thread of its own. A thread cannot be ended from outside, so the permit is its own: it
+    /// counts as a reader until it is done, also when nobody waits for it any more.
+    async fn read_staged(&self, name: String, bytes: u64, path: PathBuf) -> Result<engine::Reading> {
+        let permit = match timeout(self.limits.reader_wait, Arc::clone(&self.readers).acquire_owned()).await {
+            Ok(permit) => permit.map_err(Problem::internal)?,
+            Err(_) => {
+                let detail =
+                    "This server is still reading other files. Nothing of the upload was kept; send it again later.";
+                return Err(Problem::new(ProblemKind::Unavailable, detail).because("no reader became free"));
+            }
+        };
+        let (reader, given_name) = (self.reader, name.clone());
+        let reading = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            match File::open(path) {
+                Ok(file) => reader(&name, bytes, &mut BufReader::with_capacity(256 << 10, file)),
+                Err(error) => {
+                    engine::Reading { evidence: engine::unreadable_io(&name, bytes, &error), panicked: false }
+                }
+            }
+        });
+        match timeout(self.limits.read_within, reading).await {
+            Ok(read) => read.map_err(Problem::internal),
+            Err(_) => {
+                let seconds = self.limits.read_within.as_secs();
+                tracing::warn!(bytes, seconds, "a file takes too long to read; its answer no longer waits for it");
+                let reason = format!("reading took longer than {seconds} seconds and was given up; the file is kept");
+                Ok(engine::Reading { evidence: engine::unreadable(&given_name, bytes, reason), panicked: false })
+            }
+        }
+    }
 }
 
-async fn read_staged(name: String, bytes: u64, staged: TempPath) -> Result<(TempPath, engine::Reading)> {
-    tokio::task::spawn_blocking(move || {
-        let reading = match File::open(&staged) {
-            Ok(file) => engine::read(&name, bytes, &mut BufReader::with_capacity(256 << 10, file)),
-            Err(error) => engine::Reading { evidence: engine::unreadable_io(&name, bytes, &error), panicked: false },
-        };
-        (staged, reading)
-    })
-    .await
-    .map_err(Problem::internal)
+/// Does work to its end, also if whoever asked for it goes away: an upload that has arrived is kept or cleared up, but
+/// never left in the middle.
+pub async fn to_the_end<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    tokio::spawn(work).await.map_err(Problem::internal)?
 }
 
 fn merged(parts: impl IntoIterator<Item = Evidence>) -> Evidence {
@@ -176,4 +215,91 @@ fn merged(parts: impl IntoIterator<Item = Evidence>) -> Evidence {
         evidence.merge(part);
     }
     evidence
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        io::Write,
+        sync::atomic::{AtomicUsize, Ordering},
+        thread,
+        time::Duration,
+    };
+
+    fn received(store: &Store, name: &str) -> Received {
+        let (mut file, staged) = store.staging_file().unwrap();
+        file.write_all(b"x").unwrap();
+        Received { name: name.into(), bytes: 1, sha256: "00".into(), content: Ok(staged) }
+    }
+
+    fn upload(store: &Store, names: &[&str]) -> Upload {
+        Upload { title: None, files: names.iter().map(|name| received(store, name)).collect() }
+    }
+
+    static AT_ONCE: AtomicUsize = AtomicUsize::new(0);
+    static MOST: AtomicUsize = AtomicUsize::new(0);
+
+    /// Slow on the files that are called so.
+    fn slow(name: &str, bytes: u64, _: &mut dyn ReadSeek) -> engine::Reading {
+        MOST.fetch_max(AT_ONCE.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        if name == "slow" {
+            thread::sleep(Duration::from_millis(400));
+        }
+        AT_ONCE.fetch_sub(1, Ordering::SeqCst);
+        engine::Reading { evidence: engine::unreadable(name, bytes, "read"), panicked: false }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_takes_too_long_costs_no_other_and_keeps_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).await.unwrap();
+        let limits = Limits { parallel_readers: 1, read_within: Duration::from_millis(50), ..Limits::default() };
+        let service = Service::with_reader(store, limits, slow);
+        let taken = service.create_run(upload(&service.store, &["slow", "quick"])).await.unwrap();
+        let warnings: Vec<_> = taken.artifacts.iter().map(|artifact| artifact.warnings[0].as_str()).collect();
+        assert!(warnings[0].contains("longer than") && warnings[0].contains("kept"), "{warnings:?}");
+        assert_eq!(warnings[1], "read");
+
+        // Whoever goes away takes no reader along.
+        for _ in 0..3 {
+            let asked = service.create_run(upload(&service.store, &["slow"]));
+            assert!(timeout(Duration::from_millis(20), asked).await.is_err());
+        }
+        assert_eq!(service.reading(), 1);
+        service.create_run(upload(&service.store, &["quick"])).await.unwrap();
+        assert_eq!(MOST.load(Ordering::SeqCst), 1);
+        assert_eq!(service.reading(), 0);
+
+        let limits = Limits { reader_wait: Duration::from_millis(20), ..limits };
+        let service = Service { limits, ..service };
+        let hold = service.read_files(vec![received(&service.store, "slow")]).await.unwrap();
+        let refused = service.create_run(upload(&service.store, &["quick"])).await.unwrap_err();
+        assert_eq!(refused.kind(), ProblemKind::Unavailable);
+        drop(hold);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn parallel_additions_to_one_run_and_to_others_all_succeed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).await.unwrap();
+        let service = Arc::new(Service::new(store, Limits::default()));
+        let mut runs = Vec::new();
+        for _ in 0..8 {
+            runs.push(service.create_run(upload(&service.store, &["a"])).await.unwrap().report.run.id.clone());
+        }
+        let one = std::iter::repeat_n(&runs[0], 8);
+        let additions = one.chain(&runs).map(|run| {
+            let (service, run) = (Arc::clone(&service), run.clone());
+            to_the_end(async move { service.add_files(&run, upload(&service.store, &["b"])).await })
+        });
+        for added in futures_util::future::join_all(additions).await {
+            added.unwrap();
+        }
+        assert_eq!(service.store.run(&runs[0]).await.unwrap().version, 10);
+        assert_eq!(service.store.artifacts(&runs[0]).await.unwrap().len(), 10);
+        for run in &runs[1..] {
+            assert_eq!(service.store.run(run).await.unwrap().version, 2);
+        }
+    }
 }

@@ -43,7 +43,7 @@ async fn a_file_over_the_limit_is_named_with_the_limit_and_the_others_are_kept()
     let made = server.upload("/api/v1/runs", &parts).await.expect(201).json();
     let refused = &made["artifacts"][0];
     assert_eq!((refused["name"].as_str(), refused["kind"].as_str()), (Some("big.pickle"), Some("unreadable")));
-    assert!(refused["warnings"][0].as_str().unwrap().contains("19 KiB"), "{refused}");
+    assert!(refused["warnings"][0].as_str().unwrap().contains("19.5 KiB"), "{refused}");
     assert_eq!(made["verdict"], "imbalance");
     let path = format!("/api/v1/runs/{}", made["id"].as_str().unwrap());
     assert_eq!(server.get(&format!("{path}/artifacts/0")).await.problem(410), "/problems/not-kept");
@@ -51,7 +51,7 @@ async fn a_file_over_the_limit_is_named_with_the_limit_and_the_others_are_kept()
     assert!(server.get(made["url"].as_str().unwrap()).await.expect(200).text().contains("big.pickle"));
 
     let alone = server.upload("/api/v1/runs", &parts[..1]).await;
-    assert!(alone.text().contains("big.pickle") && alone.text().contains("19 KiB"));
+    assert!(alone.text().contains("big.pickle") && alone.text().contains("19.5 KiB"));
     assert_eq!(alone.problem(413), "/problems/file-too-large");
 }
 
@@ -66,7 +66,7 @@ async fn a_request_over_the_limit_is_refused_before_it_is_read() {
         .body(stalled)
         .unwrap();
     let answer = tokio::time::timeout(Duration::from_secs(5), server.send(announced)).await.unwrap();
-    assert!(answer.text().contains("58 KiB"), "{}", answer.text());
+    assert!(answer.text().contains("58.6 KiB"), "{}", answer.text());
     assert_eq!(answer.problem(413), "/problems/request-too-large");
 
     let three = vec![7; 25_000];
@@ -167,4 +167,50 @@ async fn hostile_names_are_only_ever_text() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn names_in_any_spelling_do_not_sink_the_form() {
+    let server = Server::start().await;
+    let long = format!("{}rank12.log", "x".repeat(400));
+    let name =
+        |line: &[u8]| [b"--B\r\nContent-Disposition: form-data; name=\"files\"; ", line, b"\r\n\r\nx\r\n"].concat();
+    let body = [
+        name(b"filename=\"rank\xff3.log\""),
+        name(b"filename=\"a.log\"; filename*=UTF-8''rank%205%E6%98%BE.log"),
+        name(b"filename=\"nul\0rank7.log\""),
+        name(format!("filename=\"{long}\"").as_bytes()),
+        b"--B--\r\n".to_vec(),
+    ];
+    let sent = request(Method::POST, "/api/v1/runs").header(header::CONTENT_TYPE, "multipart/form-data; boundary=B");
+    let made = server.send(sent.body(body.concat().into()).unwrap()).await.expect(201).json();
+    let names: Vec<_> =
+        made["artifacts"].as_array().unwrap().iter().map(|found| found["name"].as_str().unwrap()).collect();
+    assert_eq!(names[..3], ["rank\u{fffd}3.log", "rank 5显.log", "nulrank7.log"]);
+    assert!(names[3].ends_with("rank12.log") && names[3].chars().count() == 255, "{}", names[3]);
+}
+
+#[tokio::test]
+async fn a_lost_file_is_said_to_be_lost() {
+    let server = Server::start().await;
+    let run = server.run_from_data().await;
+    let path = format!("/api/v1/runs/{}", run["id"].as_str().unwrap());
+    std::fs::remove_dir_all(server.folder.path().join("objects/runs")).unwrap();
+    assert_eq!(server.get(&path).await.problem(500), "/problems/file-lost");
+    assert_eq!(server.get(&format!("{path}/artifacts/0")).await.problem(500), "/problems/file-lost");
+    let page = server.get(run["url"].as_str().unwrap()).await.expect(500);
+    assert!(page.text().contains("A stored file is missing"), "{}", page.text());
+}
+
+#[tokio::test]
+async fn a_title_of_nothing_visible_is_no_title() {
+    let server = Server::start().await;
+    let parts: [Part<'_>; 2] = [("title", None, "\u{200b}\u{200b}".as_bytes()), ("text", None, b"x")];
+    let made = server.upload("/api/v1/runs", &parts).await.expect(201).json();
+    assert_eq!(made["title"], "pasted.txt");
+    let path = format!("/api/v1/runs/{}", made["id"].as_str().unwrap());
+    let rename = async |title: &str| server.call(Method::PATCH, &path, serde_json::json!({ "title": title })).await;
+    assert_eq!(rename("\u{200b}").await.problem(400), "/problems/invalid-request");
+    rename(&"x".repeat(201)).await.expect(204);
+    assert_eq!(server.get(&path).await.json()["title"], "x".repeat(200));
 }

@@ -80,6 +80,27 @@ fn acknowledged_uploads_survive_a_kill() {
 }
 
 #[test]
+fn a_lost_database_costs_no_upload() {
+    let folder = tempfile::tempdir().unwrap();
+    let serving = Serving::start(&folder.path().join("old"));
+    let body = multipart(&[("files", Some("nvidia-smi.txt"), &data("nvidia-smi.txt"))]);
+    let (status, answer) = serving.send("POST", "/api/v1/runs", &multipart_type(), &body);
+    assert_eq!(status, 201);
+    let made: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+    drop(serving);
+    // Only the objects are carried over, as from an incomplete backup.
+    let new = folder.path().join("new");
+    std::fs::create_dir(&new).unwrap();
+    std::fs::rename(folder.path().join("old/objects"), new.join("objects")).unwrap();
+    for _ in 0..2 {
+        let serving = Serving::start(&new);
+        assert_eq!(serving.send("GET", "/readyz", "", b"").0, 200);
+    }
+    let kept = new.join("objects/runs").join(made["id"].as_str().unwrap()).join("artifacts");
+    assert_eq!(std::fs::read_dir(kept).unwrap().count(), 1);
+}
+
+#[test]
 #[cfg(unix)]
 fn it_ends_in_order_when_asked() {
     let folder = tempfile::tempdir().unwrap();
@@ -163,6 +184,45 @@ fn diagnose_takes_folders_and_standard_input() {
 }
 
 #[test]
+#[cfg(unix)]
+fn what_can_be_read_once_only_is_read_like_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let writer = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::write(pipe, data("nvidia-smi.txt")).unwrap()
+    });
+    let done = diagnose(&["--format", "json", pipe.to_str().unwrap()], b"");
+    writer.join().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!((&json["artifacts"][0]["name"], &json["artifacts"][0]["kind"]), (&"pipe".into(), &"nvidia_smi".into()));
+    // Kernel files have no size, but text.
+    if Path::new("/proc/self/status").exists() {
+        let done = diagnose(&["--format", "json", "/proc/self/status"], b"");
+        let json: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+        assert!(json["artifacts"][0]["bytes"].as_u64().unwrap() > 100, "{json}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn one_closed_file_costs_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.txt"), data("nvidia-smi.txt")).unwrap();
+    let closed = folder.path().join("b.log");
+    std::fs::write(&closed, "x").unwrap();
+    std::fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0)).unwrap();
+    let done = diagnose(&[folder.path().to_str().unwrap()], b"");
+    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+    assert!(text(&done.stdout).contains("Imbalance\n") && text(&done.stdout).contains("b.log"));
+    // The superuser may read it after all.
+    if std::fs::File::open(&closed).is_err() {
+        assert!(text(&done.stderr).contains("b.log"), "{}", text(&done.stderr));
+    }
+}
+
+#[test]
 fn a_folder_of_folders_gives_one_run_with_all_ranks() {
     let folder = tempfile::tempdir().unwrap();
     for rank in 0..3 {
@@ -187,10 +247,15 @@ fn the_exit_status_tells_what_happened() {
     let (missing, empty) = (folder.path().join("missing.log"), folder.path().join("empty"));
     std::fs::create_dir(&empty).unwrap();
     let wrong = diagnose(&[smi, missing.to_str().unwrap(), empty.to_str().unwrap()], b"");
+    // What can be read is reported; the status says that two names lead to nothing.
     assert_eq!(wrong.status.code(), Some(2));
-    assert!(wrong.stdout.is_empty());
-    let words = text(&wrong.stderr);
-    assert!(words.contains("missing.log") && words.contains("no files in this folder"), "{words}");
+    assert!(text(&wrong.stdout).starts_with("Imbalance\n"), "{}", text(&wrong.stdout));
+    for words in [text(&wrong.stderr), text(&wrong.stdout)] {
+        assert!(words.contains("missing.log") && words.contains("no files in this folder"), "{words}");
+    }
+    let alone = diagnose(&[missing.to_str().unwrap()], b"");
+    assert_eq!(alone.status.code(), Some(2));
+    assert!(alone.stdout.is_empty() && text(&alone.stderr).contains("No such file"), "{}", text(&alone.stderr));
 
     let nothing = diagnose(&["-"], b"\x00\x01\x02 no memory here");
     assert_eq!(nothing.status.code(), Some(2));

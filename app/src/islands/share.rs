@@ -25,7 +25,9 @@ pub fn ShareBox(children: Children) -> impl IntoView {
 #[cfg(feature = "hydrate")]
 mod browser {
     use crate::islands::dom;
+    use crate::words;
     use leptos::prelude::*;
+    use rankscope_model::UnixMicros;
     use wasm_bindgen::{JsCast, JsValue};
     use web_sys::{Element, Event, HtmlElement, HtmlFormElement, HtmlInputElement, HtmlSelectElement};
 
@@ -100,8 +102,14 @@ mod browser {
         let list: HtmlElement = dom::find(root, ".shares")?;
         let line = dom::element("li", "", "")?;
         let text = dom::element("span", "", "")?;
-        let (state, made) = (dom::element("span", "share-state", "open")?, dom::element("span", "", " made just now")?);
-        let _ = text.append_with_node_2(&state, &made);
+        let number = |key| dom::member(share, key).as_f64();
+        #[allow(clippy::cast_possible_truncation)] // microseconds of this age are exact in a double
+        let ends = number("expires_at")
+            .map_or_else(|| "never ends".to_owned(), |at| format!("ends {}", words::time(UnixMicros(at as i64))));
+        let facts = format!(" diagnosis {}, {ends} ", number("version").unwrap_or(1.0));
+        let (state, facts) = (dom::element("span", "share-state", "open")?, dom::element("span", "", &facts)?);
+        let made = dom::element("span", "dim", "made just now")?;
+        let _ = text.append_with_node_3(&state, &facts, &made);
         let form = dom::element("form", "revoke", "")?;
         let _ = form.set_attribute("method", "post");
         let _ = form.set_attribute("data-api", &format!("/api/v1/shares/{id}"));

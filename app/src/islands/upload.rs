@@ -219,8 +219,20 @@ mod browser {
                     files.push(file);
                 }
             }
+            // After a sending the form was put away; new files bring it back.
+            let _ = self.form.remove_attribute("hidden");
             self.state.set(State::Idle);
             self.list();
+        }
+
+        /// What was sent is with the server: the same must not be sent again by a second Enter.
+        fn put_away(&self) {
+            self.files.borrow_mut().clear();
+            self.list();
+            if let Some(area) = dom::find::<HtmlTextAreaElement>(&self.form, "textarea") {
+                area.set_value("");
+            }
+            let _ = self.form.set_attribute("hidden", "");
         }
 
         /// Draws the list of chosen files, each with its size and a way to take it off again.
@@ -277,7 +289,7 @@ mod browser {
         }
 
         fn send(&self) {
-            if matches!(self.state.get_untracked(), State::Sending { .. } | State::Reading) {
+            if matches!(self.state.get_untracked(), State::Sending { .. } | State::Reading | State::Done { .. }) {
                 return;
             }
             let text: String =
@@ -298,7 +310,8 @@ mod browser {
             }
             let state = self.state;
             let back = self.form.get_attribute("data-back");
-            let asked = dom::request("POST", &api, move |answer| finish(&answer, back, state));
+            let sent = self.clone();
+            let asked = dom::request("POST", &api, move |answer| finish(&answer, back, &sent));
             let Some(request) = asked else { return };
             state.set(State::Sending { sent: 0.0, total: 1.0 });
             if let Ok(upload) = request.upload() {
@@ -311,7 +324,8 @@ mod browser {
         }
     }
 
-    fn finish(answer: &dom::Answer, back: Option<String>, state: RwSignal<State>) {
+    fn finish(answer: &dom::Answer, back: Option<String>, sent: &Evidence) {
+        let state = sent.state;
         let json = answer.json();
         let Some(url) = back.or_else(|| dom::text(&json, "url")).filter(|_| answer.ok()) else {
             state.set(State::Failed(answer.problem()));
@@ -319,7 +333,18 @@ mod browser {
         };
         let files: Vec<TakenFile> = dom::items(&dom::member(&json, "artifacts")).iter().map(taken).collect();
         let clean = files.iter().all(|file| file.warnings.is_empty());
+        sent.put_away();
         state.set(State::Done { files, url: url.clone() });
+        if !clean {
+            // The next Enter opens the report. The link is there once the new state is drawn.
+            let form = sent.form.clone();
+            dom::later(0, move || {
+                let root = form.closest(".upload").ok().flatten();
+                if let Some(link) = root.and_then(|root| dom::find::<HtmlElement>(&root, ".upload-live a")) {
+                    let _ = link.focus();
+                }
+            });
+        }
         if clean {
             let location = window().location();
             // An added file leads to the same address: only a fresh load shows the new diagnosis.

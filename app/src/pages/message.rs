@@ -73,6 +73,11 @@ fn words(error: &BackendError, sought: Sought) -> (u16, &'static str, &'static s
             "This link has ended",
             "It was revoked or has expired. The report itself may still exist: ask the person who sent the link for a new one.",
         ),
+        (BackendError::Lost, _) => (
+            500,
+            "A stored file is missing",
+            "It is gone from the server's data folder. Whoever runs the server finds the run in its log and can put the file back from a copy.",
+        ),
         (BackendError::Unavailable, _) => (
             503,
             "The store does not answer",

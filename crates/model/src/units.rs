@@ -55,7 +55,7 @@ impl std::iter::Sum for Bytes {
     }
 }
 
-/// `31.5 GiB`, `871 MiB`, `12 KiB`, `17 B`: GiB with one decimal, the rest whole.
+/// `31.5 GiB`, `871 MiB`, `4.8 KiB`, `17 B`: GiB with one decimal, KiB with one where it is not zero, the rest whole.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let n = self.0;
@@ -66,7 +66,8 @@ impl fmt::Display for Bytes {
             let mib = (n as f64 / MIB as f64).round();
             if mib >= 1024.0 { write!(f, "1.0 GiB") } else { write!(f, "{mib:.0} MiB") }
         } else if n >= KIB {
-            write!(f, "{} KiB", n / KIB)
+            let kib = (n as f64 * 10.0 / KIB as f64).round() / 10.0;
+            if kib >= 1024.0 { write!(f, "1 MiB") } else { write!(f, "{kib} KiB") }
         } else {
             write!(f, "{n} B")
         }
@@ -102,6 +103,8 @@ mod tests {
     fn bytes_are_shown_in_binary_units() {
         assert_eq!(Bytes(17).to_string(), "17 B");
         assert_eq!(Bytes(12 * KIB).to_string(), "12 KiB");
+        assert_eq!(Bytes(4912).to_string(), "4.8 KiB");
+        assert_eq!(Bytes(MIB - 1).to_string(), "1 MiB");
         assert_eq!(Bytes::from_mib(871).to_string(), "871 MiB");
         assert_eq!(Bytes::from_mib(32268).to_string(), "31.5 GiB");
         assert_eq!(Bytes(GIB - 1).to_string(), "1.0 GiB");

@@ -5,7 +5,7 @@ use crate::{
     cli::{DiagnoseArgs, FailOn, Format},
     engine,
     limits::size,
-    render::{Terminal, comparison_markdown, comparison_terminal, markdown, terminal},
+    render::{Terminal, comparison_markdown, comparison_terminal, markdown, plain, terminal},
     store::{new_id, now},
 };
 use anyhow::{Context, bail};
@@ -23,13 +23,20 @@ use std::{
 };
 
 /// Bytes of piped input that are taken: it must be kept on disk to be read.
-const MAX_STDIN: u64 = 8 << 30;
+const MAX_KEPT: u64 = 8 << 30;
+/// The name of what comes by `-`.
+const STDIN: &str = "standard input";
+/// Exit status where a given name leads to nothing.
+const UNUSABLE: u8 = 2;
 /// Columns where the terminal does not say.
 const DEFAULT_WIDTH: usize = 100;
 
-/// Diagnoses, writes the result to standard output, and gives the exit status.
+/// Diagnoses, writes the result to standard output, and gives the exit status. A file that cannot be read costs no
+/// other: it is named on standard error and in the result. If its name was given (and not found in a folder), the exit
+/// status says so after all, because the caller meant something else.
 pub fn run(args: &DiagnoseArgs) -> anyhow::Result<ExitCode> {
-    let mut evidence = read_all(find_inputs(&args.inputs)?);
+    let mut refused = Refused::default();
+    let mut evidence = read_all(&args.inputs, &mut refused);
     if args.nvml {
         evidence.merge(this_machine()?);
     }
@@ -37,11 +44,14 @@ pub fn run(args: &DiagnoseArgs) -> anyhow::Result<ExitCode> {
     let text = if args.baseline.is_empty() {
         alone(&report, args.format)?
     } else {
-        let base = read_all(find_inputs(&args.baseline)?);
+        let base = read_all(&args.baseline, &mut refused);
         let base = report_of(&base, "nothing to diagnose in the baseline")?;
         let comparison = compare(Side::from(&base), Side::from(&report), &Policy::default());
         beside(&ComparedReports { base, head: report.clone(), comparison }, args.format)?
     };
+    for line in &refused.lines {
+        eprintln!("rankscope: {line}");
+    }
     match io::stdout().lock().write_all(text.as_bytes()) {
         // `| head` has read enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
@@ -51,13 +61,40 @@ pub fn run(args: &DiagnoseArgs) -> anyhow::Result<ExitCode> {
         Some(FailOn::Imbalance) => report.diagnosis.verdict == Verdict::Imbalance,
         None => false,
     };
-    Ok(if fails { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(match (refused.was_named, fails) {
+        (true, _) => ExitCode::from(UNUSABLE),
+        (false, true) => ExitCode::from(1),
+        (false, false) => ExitCode::SUCCESS,
+    })
 }
 
-fn read_all(inputs: Vec<Input>) -> Evidence {
+/// What could not be read beside the rest.
+#[derive(Debug, Default)]
+struct Refused {
+    /// Name and reason of each.
+    lines: Vec<String>,
+    /// One of them was named on the command line.
+    was_named: bool,
+}
+
+impl Refused {
+    /// The evidence that names it; said on standard error too, once there is a result to stand beside.
+    fn add(&mut self, name: &str, reason: &str) -> Evidence {
+        self.lines.push(format!("{}: {}", plain(name), plain(reason)));
+        engine::unreadable(name, 0, reason)
+    }
+}
+
+/// Everything that the names lead to.
+fn read_all(given: &[PathBuf], refused: &mut Refused) -> Evidence {
+    let (inputs, wrong) = find_inputs(given);
     let mut evidence = Evidence::default();
     for Input { name, source } in inputs {
-        evidence.merge(read(&name, source));
+        evidence.merge(read(&name, source, refused));
+    }
+    for (name, reason) in wrong {
+        refused.was_named = true;
+        evidence.merge(refused.add(&name, &reason));
     }
     evidence
 }
@@ -116,70 +153,77 @@ struct Input {
 enum Source {
     /// Opened when its turn comes: a folder may hold more files than a process may open.
     Path(PathBuf),
-    /// Standard input, kept.
+    /// What could be read once only, kept.
     Kept(File),
 }
 
-/// A file that was there a moment ago may be gone: then it is named with the reason.
-fn read(name: &str, source: Source) -> Evidence {
+/// A file that was there a moment ago may be gone, or closed to us: then it is named with the reason.
+fn read(name: &str, source: Source, refused: &mut Refused) -> Evidence {
     let file = match source {
         Source::Path(path) => File::open(path),
         Source::Kept(file) => Ok(file),
     };
     match file.and_then(|file| Ok((file.metadata()?.len(), file))) {
         Ok((bytes, file)) => engine::read(name, bytes, &mut BufReader::with_capacity(256 << 10, file)).evidence,
-        Err(error) => engine::unreadable_io(name, 0, &error),
+        Err(error) => refused.add(name, &format!("could not be opened: {error}")),
     }
 }
 
-/// Tries everything first: a path that cannot be opened is a mistake of the caller, who should hear of all of them.
-fn find_inputs(given: &[PathBuf]) -> anyhow::Result<Vec<Input>> {
+/// What the names lead to, and those that lead to nothing, each with its reason.
+fn find_inputs(given: &[PathBuf]) -> (Vec<Input>, Vec<(String, String)>) {
     let mut found = Vec::new();
     let mut wrong = Vec::new();
     for path in given {
-        let opened = if path.as_os_str() == "-" { open_stdin().map(|input| vec![input]) } else { open(path) };
+        let is_stdin = path.as_os_str() == "-";
+        let opened = if is_stdin { open_stdin().map(|input| vec![input]) } else { open(path) };
         match opened {
             Ok(inputs) => found.extend(inputs),
-            Err(error) => wrong.push(format!("{error:#}")),
+            Err(error) if is_stdin => wrong.push((STDIN.to_owned(), format!("{error:#}"))),
+            Err(error) => wrong.push((path.display().to_string(), format!("{error:#}"))),
         }
     }
-    if !wrong.is_empty() {
-        bail!("{}", wrong.join("\n"));
-    }
-    Ok(with_short_names(found))
+    (with_short_names(found), wrong)
 }
 
 fn open(path: &Path) -> anyhow::Result<Vec<Input>> {
-    let says = || path.display().to_string();
-    if !path.metadata().with_context(says)?.is_dir() {
+    if !path.metadata()?.is_dir() {
         return Ok(vec![open_file(path)?]);
     }
-    let found = folder::list(path).with_context(says)?;
+    let found = folder::list(path)?;
     for note in &found.notes {
         eprintln!("rankscope: {}: {note}", path.display());
     }
     if found.files.is_empty() {
-        bail!("{}: no files in this folder", path.display());
+        bail!("no files in this folder");
     }
     // Names from the folder on, because a folder may tell the rank of what it holds.
     Ok(found.files.into_iter().map(|(path, name)| Input { name, source: Source::Path(path) }).collect())
 }
 
 fn open_file(path: &Path) -> anyhow::Result<Input> {
-    let says = || path.display().to_string();
-    File::open(path).with_context(says)?;
-    Ok(Input { name: says(), source: Source::Path(path.to_owned()) })
+    let file = File::open(path)?;
+    let name = path.display().to_string();
+    let about = file.metadata()?;
+    // Pipes (`<(nvidia-smi)`) and devices can be read once only, and the kernel's own files have no size.
+    if !about.is_file() || about.len() == 0 {
+        return Ok(Input { name, source: Source::Kept(keep(file)?) });
+    }
+    Ok(Input { name, source: Source::Path(path.to_owned()) })
 }
 
 fn open_stdin() -> anyhow::Result<Input> {
-    let mut file = tempfile::tempfile().context("keeping standard input")?;
-    let mut limited = io::Read::take(io::stdin().lock(), MAX_STDIN + 1);
-    let bytes = io::copy(&mut limited, &mut file).context("reading standard input")?;
-    if bytes > MAX_STDIN {
-        bail!("standard input is larger than {}", size(MAX_STDIN));
+    Ok(Input { name: STDIN.to_owned(), source: Source::Kept(keep(io::stdin().lock())?) })
+}
+
+/// Keeps on disk what can be read once only.
+fn keep(input: impl io::Read) -> anyhow::Result<File> {
+    let mut file = tempfile::tempfile().context("keeping it to be read")?;
+    let bytes = io::copy(&mut input.take(MAX_KEPT + 1), &mut file).context("reading it")?;
+    if bytes > MAX_KEPT {
+        bail!("larger than {}, which is kept of a pipe", size(MAX_KEPT));
     }
     io::Seek::rewind(&mut file)?;
-    Ok(Input { name: "standard input".to_owned(), source: Source::Kept(file) })
+    Ok(file)
 }
 
 /// File names without their folders, where that leaves them different from each other.
@@ -194,7 +238,10 @@ fn with_short_names(mut inputs: Vec<Input>) -> Vec<Input> {
     for input in &mut inputs {
         let name = short(&input.name);
         // What a folder gave has its name already.
-        let is_given = matches!(&input.source, Source::Path(path) if path.as_os_str() == input.name.as_str());
+        let is_given = match &input.source {
+            Source::Path(path) => path.as_os_str() == input.name.as_str(),
+            Source::Kept(_) => input.name != STDIN,
+        };
         if is_given && seen.get(&name) == Some(&1) {
             input.name = name;
         }
@@ -215,7 +262,7 @@ fn with_short_names(mut inputs: Vec<Input>) -> Vec<Input> {
 fn reasons(evidence: &Evidence) -> String {
     let reason = |artifact: &rankscope_model::ArtifactInfo| match artifact.warnings.as_slice() {
         [] => format!("  {}: {}, without memory figures", artifact.name, artifact.kind.title()),
-        warnings => format!("  {}: {}", artifact.name, warnings.join("; ")),
+        warnings => format!("  {}: {}", plain(&artifact.name), plain(&warnings.join("; "))),
     };
     evidence.artifacts.iter().map(reason).collect::<Vec<_>>().join("\n")
 }

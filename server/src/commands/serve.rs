@@ -11,11 +11,14 @@ use crate::{
 };
 use anyhow::{Context, bail};
 use std::{future::Future, io::IsTerminal, sync::Arc, time::Duration};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, runtime::Runtime, time::timeout};
 use tracing_subscriber::EnvFilter;
 
 /// Time for requests in flight when the server is told to end.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// Time for what still runs when the requests are over: the database, readers.
+const LAST_GRACE: Duration = Duration::from_secs(3);
 
 /// Serves until SIGINT or SIGTERM.
 pub fn run(args: &ServeArgs) -> anyhow::Result<()> {
@@ -25,7 +28,15 @@ pub fn run(args: &ServeArgs) -> anyhow::Result<()> {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(args))
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let served = runtime.block_on(serve(args));
+    end(runtime, LAST_GRACE);
+    served
+}
+
+/// Ends the runtime. A thread that reads a file cannot be stopped; the process must not wait for it.
+fn end(runtime: Runtime, grace: Duration) {
+    runtime.shutdown_timeout(grace);
 }
 
 async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
@@ -55,7 +66,13 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     tokio::task::spawn_blocking(|| println!("{}", nvml::open()));
 
     listener::serve(listener, router(state), stop, GRACE).await;
-    service.store.close().await;
+    if timeout(LAST_GRACE, service.store.close()).await.is_err() {
+        tracing::warn!("uploads that were still being kept were cut off; the next start clears them up");
+    }
+    match service.reading() {
+        0 => {}
+        files => tracing::warn!(files, "files that were still being read were cut off"),
+    }
     tracing::info!("ended");
     Ok(())
 }
@@ -80,4 +97,19 @@ fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
             std::future::pending::<()>().await;
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{thread, time::Instant};
+
+    #[test]
+    fn a_thread_that_is_stuck_does_not_hold_the_process() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        runtime.spawn_blocking(|| thread::sleep(Duration::from_secs(20)));
+        let started = Instant::now();
+        end(runtime, Duration::from_millis(50));
+        assert!(started.elapsed() < Duration::from_secs(10));
+    }
 }

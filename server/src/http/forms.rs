@@ -11,6 +11,7 @@ use crate::{
     errors::{Problem, Result},
     http::api::{expiry, run_url},
     intake,
+    service::to_the_end,
     store::MintedShare,
 };
 use axum::{
@@ -42,7 +43,7 @@ pub struct ShareForm {
 pub async fn create_run(State(state): State<AppState>, body: Result<UploadBody, Problem>) -> Response {
     or_page(async {
         let upload = intake::receive(body?.0, &state.service.store, &state.service.limits).await?;
-        let taken = state.service.create_run(upload).await?;
+        let taken = to_the_end(async move { state.service.create_run(upload).await }).await?;
         Ok(Redirect::to(&run_url(&taken.report.run.id)).into_response())
     })
     .await
@@ -73,7 +74,8 @@ pub async fn add_files(
         let ApiQuery(back) = query?;
         state.service.store.run(&id).await?;
         let upload = intake::receive(body?.0, &state.service.store, &state.service.limits).await?;
-        state.service.add_files(&id, upload).await?;
+        let run = id.clone();
+        to_the_end(async move { state.service.add_files(&run, upload).await }).await?;
         Ok(Redirect::to(&back.address(&id)).into_response())
     })
     .await
@@ -179,7 +181,8 @@ pub async fn create_after(
         let ApiPath(id) = path?;
         state.service.store.run(&id).await?;
         let upload = intake::receive(body?.0, &state.service.store, &state.service.limits).await?;
-        state.service.create_after(&id, upload).await?;
+        let run = id.clone();
+        to_the_end(async move { state.service.create_after(&run, upload).await }).await?;
         Ok(Redirect::to(&stage_url(&id, Stage::Verify)).into_response())
     })
     .await

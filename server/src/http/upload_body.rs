@@ -4,17 +4,15 @@ use super::AppState;
 use crate::{
     errors::{Problem, ProblemKind},
     intake,
+    multipart::Form,
 };
 use axum::{
-    extract::{FromRequest, Multipart, Request},
+    extract::{FromRequest, Request},
     http::header,
 };
 
-/// What the multipart form adds around its content: boundaries and part headers, at most.
-const FRAMING: u64 = 1 << 20;
-
 /// A multipart body within the limits of one request.
-pub struct UploadBody(pub Multipart);
+pub struct UploadBody(pub Form);
 
 impl FromRequest<AppState> for UploadBody {
     type Rejection = Problem;
@@ -23,12 +21,14 @@ impl FromRequest<AppState> for UploadBody {
         let limits = &state.service.limits;
         let announced =
             request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        if announced.is_some_and(|length: u64| length > limits.max_request_bytes.saturating_add(FRAMING)) {
+        if announced.is_some_and(|length: u64| length > limits.max_request_bytes) {
             return Err(intake::request_too_large(limits));
         }
-        Multipart::from_request(request, state).await.map(Self).map_err(|rejection| {
+        let (parts, body) = request.into_parts();
+        let kind = parts.headers.get(header::CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
+        Form::new(kind, body, limits.max_request_bytes, limits.upload_idle).map(Self).ok_or_else(|| {
             let detail = "Uploads are multipart/form-data with fields title, files (repeated) and text.";
-            Problem::new(ProblemKind::UnsupportedMedia, detail).because(rejection.body_text())
+            Problem::new(ProblemKind::UnsupportedMedia, detail)
         })
     }
 }

@@ -1,6 +1,6 @@
 //! A report as Markdown, for an issue or a chat. Strangers' text is escaped: it stays text.
 
-use super::words::{mark, percent, places, plain, remedy_parts, speaks_of};
+use super::words::{confidence, mark, percent, places, plain, remedy_parts, speaks_of};
 use rankscope_model::{Bytes, Report};
 use std::fmt::Write;
 
@@ -68,8 +68,8 @@ fn causes(out: &mut String, report: &Report) {
     }
     out.push_str("## Causes\n\n");
     for (index, cause) in report.diagnosis.causes.iter().enumerate() {
-        let (title, label, confidence) = (cause.label.title(), cause.label, percent(cause.confidence));
-        let _ = writeln!(out, "### {}. {title}\n\n`{label}`, confidence {confidence}\n", index + 1);
+        let (title, label, confidence) = (cause.label.title(), cause.label, confidence(cause.confidence));
+        let _ = writeln!(out, "### {}. {title}\n\n`{label}`, {confidence}\n", index + 1);
         for (side, word, reasons) in [("why", "For", &cause.why), ("against", "Against", &cause.against)] {
             for (number, reason) in reasons.iter().enumerate() {
                 let place = places(&cause.evidence, side, number).map(|place| format!(" ({})", text(&place)));
@@ -91,14 +91,26 @@ pub(super) fn fenced<'a>(out: &mut String, language: &str, lines: impl Iterator<
     // A fence must be longer than any inside it.
     let longest = lines.iter().map(|line| line.chars().take_while(|sign| *sign == '`').count()).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
-    let _ = writeln!(out, "{fence}{language}\n{}\n{fence}", lines.join("\n"));
+    let _ = writeln!(out, "{fence}{language}");
+    for line in lines {
+        // Indentation is part of code.
+        let code = line.trim_start();
+        let indent = line.get(..line.len() - code.len()).unwrap_or_default();
+        let _ = writeln!(out, "{indent}{}", plain(code));
+    }
+    let _ = writeln!(out, "{fence}");
 }
 
-/// One line in which nothing is markup.
+/// One line in which nothing is markup, and which calls nobody where it is posted.
 pub(super) fn text(raw: &str) -> String {
     let mut safe = String::with_capacity(raw.len());
+    let mut before = ' ';
     for sign in plain(raw).chars() {
+        let in_word = before.is_alphanumeric();
+        before = sign;
         match sign {
+            // An escaped @ still calls; one that is followed by a space of no width does not.
+            '@' if !in_word => safe.push_str("@\u{200b}"),
             '<' => safe.push_str("&lt;"),
             '&' => safe.push_str("&amp;"),
             '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' | '~' => {
@@ -118,6 +130,8 @@ mod tests {
     #[test]
     fn strangers_text_stays_text() {
         assert_eq!(text("<b>|a|\n`x` [l](u)"), "&lt;b>\\|a\\| \\`x\\` \\[l\\](u)");
+        assert_eq!(text("@team see a@b.c"), "@\u{200b}team see a@b.c");
+        assert_eq!(text("a\u{202e}b"), "ab");
         let mut out = String::new();
         fenced(&mut out, "sh", ["```", "x"].into_iter());
         assert_eq!(out, "````sh\n```\nx\n````\n");

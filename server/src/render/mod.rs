@@ -8,6 +8,7 @@ mod words;
 pub use comparison::{comparison_markdown, comparison_terminal};
 pub use markdown::markdown;
 pub use terminal::{Terminal, terminal};
+pub use words::plain;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! A report in the terminal: verdict, figures, causes with their reasons, checklist, the next step, files.
 
-use super::words::{mark, percent, places, plain, remedy_parts, speaks_of};
+use super::words::{confidence, mark, percent, places, plain, remedy_parts, speaks_of};
 use rankscope_model::{Bytes, Cause, ItemStatus, Quantity, Report, Stage, Verdict};
 use std::collections::HashSet;
 
@@ -105,7 +105,7 @@ fn causes(page: &mut Page, report: &Report) {
 /// The first cause in full. Of the others, what tells them from those above: rivals mostly share their reasons.
 fn one_cause<'r>(page: &mut Page, number: usize, cause: &'r Cause, told: &mut HashSet<&'r str>) {
     let title = page.paint(Style::Bold, cause.label.title());
-    let label = page.paint(Style::Dim, &format!("{}, {}", percent(cause.confidence), cause.label));
+    let label = page.paint(Style::Dim, &format!("{}, {}", confidence(cause.confidence), cause.label));
     page.line(&format!("  {number}  {title}  {label}"));
     for (side, word, reasons) in [("why", FOR, &cause.why), ("against", AGAINST, &cause.against)] {
         let mut repeated = false;

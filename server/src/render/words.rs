@@ -1,11 +1,14 @@
 //! Words that both text forms share.
 
+use crate::visible::bends;
 use rankscope_model::{ArtifactInfo, EvidenceRef, ItemStatus};
 use std::fmt::Write;
 
-/// Text of strangers as one harmless line: no control characters, so no terminal obeys it and no layout breaks.
+/// Text of strangers as one harmless line: no control characters, so no terminal obeys it and no layout breaks, and no
+/// marks that make it read as another text.
 pub fn plain(text: &str) -> String {
-    text.chars().map(|sign| if sign.is_control() { ' ' } else { sign }).collect::<String>().trim().to_owned()
+    let shown = text.chars().filter(|sign| !bends(*sign));
+    shown.map(|sign| if sign.is_control() { ' ' } else { sign }).collect::<String>().trim().to_owned()
 }
 
 /// A mark that tells the states apart without colour.
@@ -66,6 +69,11 @@ pub fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
+/// A confidence as the pages write it.
+pub fn confidence(value: f64) -> String {
+    format!("confidence {value:.2}")
+}
+
 /// A remedy's sentences and its code lines, which stand after a blank line.
 pub fn remedy_parts(remedy: &str) -> (&str, impl Iterator<Item = &str>) {
     let (words, code) = remedy.split_once("\n\n").unwrap_or((remedy, ""));
@@ -79,6 +87,7 @@ mod tests {
     #[test]
     fn strangers_text_cannot_command_the_terminal() {
         assert_eq!(plain("a\u{1b}[31mred\u{7}\nb"), "a [31mred  b");
+        assert_eq!(plain("log\u{202e}txt.exe\u{2066}"), "logtxt.exe");
     }
 
     #[test]

@@ -1,16 +1,22 @@
 //! Everything that outlives a request: rows in `SQLite`, bytes in the object store.
 //!
-//! Order of writes: objects first (each flushed to disk), then the row in one transaction, then the answer. A crash in
-//! between leaves objects that no row knows, which the next start removes; nothing acknowledged is lost. Knows no HTTP.
+//! Order of writes: a marker of what is to come, the objects (each flushed to disk), the rows in one transaction, the
+//! marker's end, then the answer. A crash in between leaves objects that the marker names and no row knows, which the
+//! next start removes. Objects that neither a row nor a marker knows are left alone: the database may be an older one.
+//! Knows no HTTP.
 
 mod checklist;
 mod objects;
+mod pending;
 mod runs;
 mod shares;
+mod staging;
 
 pub use objects::Objects;
+use pending::{Claim, Marker, Pending};
 pub use runs::{ArtifactFile, NewArtifact, RunRow};
 pub use shares::{MintedShare, SharedReport};
+pub use staging::Staged;
 
 use rankscope_model::UnixMicros;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
@@ -22,7 +28,6 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
-use tempfile::NamedTempFile;
 
 /// Why the store could not answer. For logs; visitors get `errors::Problem`.
 #[derive(Debug, thiserror::Error)]
@@ -38,16 +43,22 @@ pub enum StoreError {
     Sql(sqlx::Error),
     /// A migration does not fit the database, for instance one written by a newer version.
     #[error("database migration: {0}")]
-    Migrate(#[from] sqlx::migrate::MigrateError),
+    Migrate(sqlx::migrate::MigrateError),
     /// The object store.
     #[error("object store: {0}")]
     Objects(object_store::Error),
     /// The file system.
     #[error("file system: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     /// Something stored does not read as what it should be.
     #[error("stored JSON: {0}")]
-    Json(#[from] serde_json::Error),
+    Json(serde_json::Error),
+    /// A row knows of an object that is not there.
+    #[error("an object of run {run} is missing from the data folder")]
+    Lost {
+        /// The run.
+        run: String,
+    },
     /// A stored value is out of range.
     #[error("stored value out of range: {0}")]
     Range(&'static str),
@@ -61,7 +72,28 @@ pub enum StoreError {
 
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
-        if matches!(error, sqlx::Error::RowNotFound) { Self::Missing } else { Self::Sql(error) }
+        // Rows refer to runs only, so a broken reference means that the run was deleted meanwhile.
+        let is_orphan = error.as_database_error().is_some_and(sqlx::error::DatabaseError::is_foreign_key_violation);
+        if is_orphan || matches!(error, sqlx::Error::RowNotFound) { Self::Missing } else { Self::Sql(error) }
+    }
+}
+
+// The words of these errors are part of ours, so they are no separate sources: whoever prints the chain reads them once.
+impl From<sqlx::migrate::MigrateError> for StoreError {
+    fn from(error: sqlx::migrate::MigrateError) -> Self {
+        Self::Migrate(error)
+    }
+}
+
+impl From<io::Error> for StoreError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<serde_json::Error> for StoreError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Json(error)
     }
 }
 
@@ -71,11 +103,41 @@ impl From<object_store::Error> for StoreError {
     }
 }
 
+/// `SQLite`'s result code for a full disk.
+const SQLITE_FULL: &str = "13";
+
 impl StoreError {
+    /// Whether the disk is full, as far as the error tells.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Sql(error) => error
+                .as_database_error()
+                .and_then(sqlx::error::DatabaseError::code)
+                .is_some_and(|code| code == SQLITE_FULL),
+            Self::Io(error) => is_full(error),
+            Self::Objects(error) => {
+                let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+                while let Some(error) = cause {
+                    if error.downcast_ref::<io::Error>().is_some_and(is_full) {
+                        return true;
+                    }
+                    cause = error.source();
+                }
+                false
+            }
+            _ => false,
+        }
+    }
+
     #[allow(clippy::needless_pass_by_value)] // for map_err
     pub(crate) fn task(error: tokio::task::JoinError) -> Self {
         Self::Task(error.to_string())
     }
+}
+
+/// Whether the disk, or the owner's part of it, is full.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// One data folder, held by this process alone.
@@ -83,7 +145,10 @@ impl StoreError {
 pub struct Store {
     pool: SqlitePool,
     objects: Objects,
+    pending: Pending,
     incoming: PathBuf,
+    /// Whose turn it is to write rows.
+    writer: tokio::sync::Mutex<()>,
     /// Changes to one run happen one after the other, so that each new version sees all evidence before it.
     run_locks: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
     /// Held while the store is open.
@@ -121,31 +186,46 @@ impl Store {
         let store = Self {
             pool,
             objects: Objects::open(&data.join("objects"))?,
+            pending: Pending::open(data.join("pending"))?,
             incoming,
+            writer: tokio::sync::Mutex::default(),
             run_locks: Mutex::default(),
             _lock: lock,
         };
-        store.sweep().await?;
+        store.clear_left_overs().await?;
+        store.name_strangers().await?;
         Ok(store)
     }
 
-    /// Removes what uploads left that were cut off before they were acknowledged. A database without any run knows
-    /// nothing of the objects beside it: it may be new because the real one was lost or moved, so all of them stay.
-    async fn sweep(&self) -> Result<(), StoreError> {
-        let known = self.run_ids().await?;
-        if known.is_empty() {
-            return Ok(());
-        }
-        let removed = self.objects.sweep(&known).await?;
-        if removed > 0 {
-            tracing::info!(removed, "removed uploads that were never acknowledged");
+    /// Ends what an earlier process had begun and not acknowledged.
+    async fn clear_left_overs(&self) -> Result<(), StoreError> {
+        for (marker, claim) in self.pending.left_over()? {
+            let Some(claim) = claim else {
+                tracing::warn!(marker = %marker.path().display(), "a marker of an upload cannot be read; it was left alone");
+                continue;
+            };
+            self.clear(&claim).await?;
+            marker.remove().await?;
+            tracing::info!(?claim, "cleared up a change that was never acknowledged");
         }
         Ok(())
     }
 
-    /// A file for an upload in flight, removed when dropped, on the same disk as the objects.
-    pub fn staging_file(&self) -> Result<NamedTempFile, StoreError> {
-        Ok(tempfile::Builder::new().prefix("upload-").tempfile_in(&self.incoming)?)
+    /// Says which objects the database does not know. They stay: it may be a new or an older database.
+    async fn name_strangers(&self) -> Result<(), StoreError> {
+        const NAMED: usize = 5;
+        let known = self.run_ids().await?;
+        let unknown: Vec<String> = self.objects.runs().await?.into_iter().filter(|run| !known.contains(run)).collect();
+        if !unknown.is_empty() {
+            let runs = unknown.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+            tracing::warn!(
+                count = unknown.len(),
+                runs,
+                "objects/runs holds runs that the database does not know; they were left alone. If the database was lost, \
+                 stop the server and put rankscope.sqlite back; if they are not needed, remove their folders"
+            );
+        }
+        Ok(())
     }
 
     /// Whether database and object store answer.

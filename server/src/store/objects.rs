@@ -3,20 +3,19 @@
 //! Keys are made of ids only; no word from a visitor ever becomes part of one. A successful write is on disk before
 //! the call returns. This module knows no SQL and no HTTP.
 
-use super::StoreError;
+use super::{Staged, StoreError};
 use bytes::Bytes;
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use futures_util::{StreamExt, TryStreamExt, stream::BoxStream};
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload, local::LocalFileSystem, path::Path as Key};
 use serde::{Serialize, de::DeserializeOwned};
 use std::{
-    collections::HashSet,
+    collections::BTreeSet,
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
     sync::Arc,
 };
-use tempfile::TempPath;
 
 /// All objects of one data folder.
 #[derive(Debug, Clone)]
@@ -55,7 +54,7 @@ impl Objects {
     }
 
     /// Makes a staged file an object. The file is flushed and moved, not copied: staging lies on the same disk.
-    pub async fn adopt(&self, key: &Key, staged: TempPath) -> Result<(), StoreError> {
+    pub async fn adopt(&self, key: &Key, staged: Staged) -> Result<(), StoreError> {
         let target = self.store.path_to_filesystem(key)?;
         let root = self.root.clone();
         blocking(move || {
@@ -63,8 +62,8 @@ impl Objects {
             let new_folders: Vec<PathBuf> =
                 parent.ancestors().take_while(|folder| *folder != root && !folder.exists()).map(Into::into).collect();
             fs::create_dir_all(&parent)?;
-            File::open(&staged)?.sync_all()?;
-            staged.persist(&target).map_err(|error| error.error)?;
+            File::open(staged.path()?)?.sync_all()?;
+            staged.persist(&target)?;
             sync_folder(&parent)?;
             for folder in new_folders.iter().filter_map(|folder| folder.parent()) {
                 sync_folder(folder)?;
@@ -119,20 +118,33 @@ impl Objects {
         .await
     }
 
-    /// Removes the objects of runs that no row knows: left by a crash before the row was written, or after a deletion.
-    /// Gives how many runs were removed. Must only run while nothing is being uploaded.
-    pub async fn sweep(&self, known_runs: &HashSet<String>) -> Result<u32, StoreError> {
-        let listed = self.store.list_with_delimiter(Some(&Key::from("runs"))).await?;
-        let mut removed = 0;
-        for prefix in listed.common_prefixes {
-            if let Some(run) = prefix.parts().next_back()
-                && !known_runs.contains(run.as_ref())
-            {
-                self.delete_run(run.as_ref()).await?;
-                removed += 1;
+    /// Removes single objects of a run, and its folders where they are empty then. Objects that are already gone are no
+    /// error.
+    pub async fn delete(&self, run: &str, keys: Vec<Key>) -> Result<(), StoreError> {
+        let paths = keys.iter().map(|key| self.store.path_to_filesystem(key)).collect::<Result<Vec<PathBuf>, _>>()?;
+        let run = self.store.path_to_filesystem(&Key::from_iter(["runs", run]))?;
+        blocking(move || {
+            for path in &paths {
+                match fs::remove_file(path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
             }
-        }
-        Ok(removed)
+            let folders: BTreeSet<&Path> = paths.iter().filter_map(|path| path.parent()).collect();
+            for folder in folders.into_iter().chain([run.as_path()]) {
+                // Fails where other objects are left, which is as it should be.
+                let _ = fs::remove_dir(folder);
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// The runs of which there are objects.
+    pub async fn runs(&self) -> Result<Vec<String>, StoreError> {
+        let listed = self.store.list_with_delimiter(Some(&Key::from("runs"))).await?;
+        let name = |prefix: &Key| prefix.parts().next_back().map(|run| run.as_ref().to_owned());
+        Ok(listed.common_prefixes.iter().filter_map(name).collect())
     }
 
     /// Whether the folder answers and takes writes.
@@ -147,7 +159,7 @@ async fn blocking(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> Res
 }
 
 /// A rename is only safe on disk once its folder is.
-fn sync_folder(folder: &Path) -> io::Result<()> {
+pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
@@ -160,10 +172,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let objects = Objects::open(&folder.path().join("objects")).unwrap();
 
-        let mut staged = tempfile::NamedTempFile::new_in(folder.path()).unwrap();
-        staged.write_all(b"as it was").unwrap();
-        let staged_path = staged.path().to_path_buf();
-        objects.adopt(&artifact_key("r", "a"), staged.into_temp_path()).await.unwrap();
+        let store = super::super::Store::open(&folder.path().join("data")).await.unwrap();
+        let (mut file, staged) = store.staging_file().unwrap();
+        file.write_all(b"as it was").unwrap();
+        let staged_path = staged.path().unwrap().to_path_buf();
+        objects.adopt(&artifact_key("r", "a"), staged).await.unwrap();
         assert!(!staged_path.exists());
         let (size, stream) = objects.stream(&artifact_key("r", "a")).await.unwrap();
         let bytes: Vec<Bytes> = stream.try_collect().await.unwrap();
@@ -176,14 +189,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_sweep_removes_only_runs_without_a_row() {
+    async fn single_objects_go_with_the_folders_that_they_leave_empty() {
         let folder = tempfile::tempdir().unwrap();
         let objects = Objects::open(folder.path()).unwrap();
-        for run in ["known", "orphan"] {
-            objects.put_json(&report_key(run, 1), Arc::new(1)).await.unwrap();
+        for (run, version) in [("r", 1), ("r", 2), ("s", 1)] {
+            objects.put_json(&report_key(run, version), Arc::new(1)).await.unwrap();
         }
-        assert_eq!(objects.sweep(&HashSet::from(["known".to_owned()])).await.unwrap(), 1);
-        assert!(objects.get_json::<u8>(&report_key("known", 1)).await.is_ok());
-        assert!(objects.get_json::<u8>(&report_key("orphan", 1)).await.is_err());
+        objects.delete("r", vec![report_key("r", 2), series_key("r", 2)]).await.unwrap();
+        assert!(objects.get_json::<u8>(&report_key("r", 1)).await.is_ok());
+        assert!(objects.get_json::<u8>(&report_key("r", 2)).await.is_err());
+        objects.delete("s", vec![report_key("s", 1)]).await.unwrap();
+        assert_eq!(objects.runs().await.unwrap(), ["r"]);
     }
 }

@@ -1,13 +1,12 @@
 //! Runs with their files and their diagnoses. Every version of a diagnosis stays.
 
-use super::{Store, StoreError, now, objects, to_u32, to_u64};
+use super::{Claim, Marker, Staged, Store, StoreError, now, objects, to_u32, to_u64};
 use crate::series::SeriesSet;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use rankscope_model::{ArtifactInfo, Evidence, Report, RunInfo, RunSummary, UnixMicros, Verdict};
 use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
 use std::{collections::HashSet, io, sync::Arc};
-use tempfile::TempPath;
 
 /// Words of a search that are looked at; the rest is ignored.
 const MAX_QUERY_WORDS: usize = 8;
@@ -24,7 +23,7 @@ pub struct NewArtifact {
     /// SHA-256 of the bytes, hexadecimal.
     pub sha256: String,
     /// The bytes; `None` when the file was refused and only its name and the reason are kept.
-    pub staged: Option<TempPath>,
+    pub staged: Option<Staged>,
     /// What was understood of it.
     pub evidence: Arc<Evidence>,
 }
@@ -63,18 +62,7 @@ impl Store {
         report: Arc<Report>,
         series: Arc<SeriesSet>,
     ) -> Result<(), StoreError> {
-        let rows = self.keep_objects(artifacts, &report, series).await?;
-        let mut transaction = self.pool.begin().await?;
-        sqlx::query("INSERT INTO runs (id, title, created_at, version) VALUES ($1, $2, $3, $4)")
-            .bind(&report.run.id)
-            .bind(&report.run.title)
-            .bind(report.run.created_at.0)
-            .bind(i64::from(report.version))
-            .execute(&mut *transaction)
-            .await?;
-        insert_version(&mut transaction, &rows, 0, &report).await?;
-        transaction.commit().await?;
-        Ok(())
+        self.keep(artifacts, &report, series, true).await
     }
 
     /// Keeps more files of a run and the version that counts them in. The caller holds the run's lock, so that
@@ -85,22 +73,120 @@ impl Store {
         report: Arc<Report>,
         series: Arc<SeriesSet>,
     ) -> Result<(), StoreError> {
-        let rows = self.keep_objects(artifacts, &report, series).await?;
-        let mut transaction = self.pool.begin().await?;
-        let first_position: i64 =
-            sqlx::query_scalar("SELECT COALESCE(MAX(position) + 1, 0) FROM artifacts WHERE run_id = $1")
-                .bind(&report.run.id)
-                .fetch_one(&mut *transaction)
-                .await?;
-        let updated = sqlx::query("UPDATE runs SET version = $1 WHERE id = $2")
-            .bind(i64::from(report.version))
-            .bind(&report.run.id)
-            .execute(&mut *transaction)
-            .await?;
-        if updated.rows_affected() == 0 {
-            return Err(StoreError::Missing); // deleted meanwhile
+        self.keep(artifacts, &report, series, false).await
+    }
+
+    /// Objects, then rows. What of it was written goes again if the rest fails.
+    async fn keep(
+        &self,
+        artifacts: Vec<NewArtifact>,
+        report: &Arc<Report>,
+        series: Arc<SeriesSet>,
+        is_new: bool,
+    ) -> Result<(), StoreError> {
+        let claim = Claim::Add {
+            run: report.run.id.clone(),
+            artifacts: artifacts.iter().map(|artifact| artifact.id.clone()).collect(),
+            version: report.version,
+        };
+        let marker = self.pending.mark(claim.clone()).await?;
+        let kept = match self.keep_objects(artifacts, report, series).await {
+            Ok(rows) => self.insert(&rows, report, is_new).await,
+            Err(error) => Err(error),
+        };
+        match kept {
+            Ok(()) => {
+                // The rows are there, so a marker that stays can do no harm.
+                if let Err(error) = marker.remove().await {
+                    tracing::warn!(%error, "the marker of an upload that was kept stays until the next start");
+                }
+                Ok(())
+            }
+            Err(error) => {
+                // A commit that failed may still have happened; the rows tell, if they can be read.
+                self.undo(&claim, Some(marker)).await;
+                Err(error)
+            }
         }
-        insert_version(&mut transaction, &rows, first_position, &report).await?;
+    }
+
+    /// Removes the objects of a failed addition or of a deleted run. Where that fails too, its marker stays for the next start.
+    async fn undo(&self, claim: &Claim, marker: Option<Marker>) {
+        let undone = async {
+            self.clear(claim).await?;
+            match marker {
+                Some(marker) => marker.remove().await,
+                None => Ok(()),
+            }
+        };
+        if let Err(error) = undone.await {
+            tracing::warn!(%error, ?claim, "objects that no row knows stay until the next start");
+        }
+    }
+
+    /// Removes the objects of a change of which no row knows.
+    pub(super) async fn clear(&self, claim: &Claim) -> Result<(), StoreError> {
+        match claim {
+            Claim::Delete { run } => match self.run(run).await {
+                Err(StoreError::Missing) => self.objects.delete_run(run).await,
+                other => other.map(drop),
+            },
+            Claim::Add { run, artifacts, version } => {
+                let mut keys = Vec::new();
+                for id in artifacts {
+                    let known: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM artifacts WHERE id = $1")
+                        .bind(id)
+                        .fetch_one(&self.pool)
+                        .await?;
+                    if known == 0 {
+                        keys.extend([objects::artifact_key(run, id), objects::evidence_key(run, id)]);
+                    }
+                }
+                let known: i64 =
+                    sqlx::query_scalar("SELECT COUNT(*) FROM diagnoses WHERE run_id = $1 AND version = $2")
+                        .bind(run)
+                        .bind(i64::from(*version))
+                        .fetch_one(&self.pool)
+                        .await?;
+                if known == 0 {
+                    keys.extend([objects::report_key(run, *version), objects::series_key(run, *version)]);
+                }
+                self.objects.delete(run, keys).await
+            }
+        }
+    }
+
+    async fn insert(&self, rows: &[ArtifactRow], report: &Report, is_new: bool) -> Result<(), StoreError> {
+        // Writers take turns here, before they take a connection: those who wait must not keep readers out.
+        let _turn = self.writer.lock().await;
+        // Immediate: a transaction that read first and then found another writer could not go on.
+        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+        let run = &report.run;
+        let mut first_position = 0;
+        if is_new {
+            sqlx::query("INSERT INTO runs (id, title, created_at, version) VALUES ($1, $2, $3, $4)")
+                .bind(&run.id)
+                .bind(&run.title)
+                .bind(run.created_at.0)
+                .bind(i64::from(report.version))
+                .execute(&mut *transaction)
+                .await?;
+        } else {
+            first_position =
+                sqlx::query_scalar("SELECT COALESCE(MAX(position) + 1, 0) FROM artifacts WHERE run_id = $1")
+                    .bind(&run.id)
+                    .fetch_one(&mut *transaction)
+                    .await?;
+            let updated = sqlx::query("UPDATE runs SET version = $1 WHERE id = $2")
+                .bind(i64::from(report.version))
+                .bind(&run.id)
+                .execute(&mut *transaction)
+                .await?;
+            if updated.rows_affected() == 0 {
+                return Err(StoreError::Missing); // deleted meanwhile
+            }
+        }
+        insert_version(&mut transaction, rows, first_position, report).await?;
         transaction.commit().await?;
         Ok(())
     }
@@ -161,14 +247,27 @@ impl Store {
         if version == 0 || version > row.version {
             return Err(StoreError::Missing);
         }
-        let mut report: Report = self.objects.get_json(&objects::report_key(&row.run.id, version)).await?;
+        let stored = self.objects.get_json(&objects::report_key(&row.run.id, version)).await;
+        let mut report: Report = self.known(run, stored).await?;
         report.run = row.run;
         Ok(report)
     }
 
     /// The full columns behind a version's charts.
     pub async fn series(&self, run: &str, version: u32) -> Result<SeriesSet, StoreError> {
-        self.objects.get_json(&objects::series_key(run, version)).await
+        let stored = self.objects.get_json(&objects::series_key(run, version)).await;
+        self.known(run, stored).await
+    }
+
+    /// An object that a row knows of: if it is not there, it was lost, unless its run was deleted meanwhile.
+    async fn known<T>(&self, run: &str, stored: Result<T, StoreError>) -> Result<T, StoreError> {
+        match stored {
+            Err(StoreError::Missing) => {
+                self.run(run).await?;
+                Err(StoreError::Lost { run: run.to_owned() })
+            }
+            other => other,
+        }
     }
 
     /// All evidence of a run, in the order of its files.
@@ -179,7 +278,8 @@ impl Store {
             .await?;
         let mut evidence = Evidence::default();
         for id in ids {
-            evidence.merge(self.objects.get_json(&objects::evidence_key(run, &id)).await?);
+            let stored = self.objects.get_json(&objects::evidence_key(run, &id)).await;
+            evidence.merge(self.known(run, stored).await?);
         }
         Ok(evidence)
     }
@@ -221,7 +321,8 @@ impl Store {
             return Err(StoreError::Gone);
         }
         let id: String = row.try_get("id")?;
-        let (size, stream) = self.objects.stream(&objects::artifact_key(run, &id)).await?;
+        let stored = self.objects.stream(&objects::artifact_key(run, &id)).await;
+        let (size, stream) = self.known(run, stored).await?;
         Ok((row.try_get("name")?, size, stream))
     }
 
@@ -265,15 +366,29 @@ impl Store {
     /// Deletes a run with its files, diagnoses and shares.
     pub async fn delete_run(&self, run: &str) -> Result<(), StoreError> {
         let _lock = self.lock_run(run).await;
-        let deleted = sqlx::query("DELETE FROM runs WHERE id = $1").bind(run).execute(&self.pool).await?;
-        if deleted.rows_affected() == 0 {
-            return Err(StoreError::Missing);
+        let claim = Claim::Delete { run: run.to_owned() };
+        let marker = match self.pending.mark(claim.clone()).await {
+            Ok(marker) => Some(marker),
+            // A full disk must not keep its owner from making room; the row may still fit.
+            Err(error) if error.is_full() => None,
+            Err(error) => return Err(error),
+        };
+        let deleted = sqlx::query("DELETE FROM runs WHERE id = $1").bind(run).execute(&self.pool).await;
+        let gone = match deleted {
+            Ok(deleted) if deleted.rows_affected() > 0 => Ok(()),
+            Ok(_) => Err(StoreError::Missing),
+            Err(error) => Err(error.into()),
+        };
+        if matches!(gone, Err(StoreError::Missing)) {
+            // Objects of a run that this database does not know are left alone.
+            if let Some(marker) = marker {
+                marker.remove().await?;
+            }
+            return gone;
         }
-        // The row is gone, so nothing can be read any more; what stays behind here goes at the next start.
-        if let Err(error) = self.objects.delete_run(run).await {
-            tracing::warn!(run, %error, "objects of a deleted run stay until the next start");
-        }
-        Ok(())
+        // Without its row nothing of the run can be read any more; what stays behind here goes at the next start.
+        self.undo(&claim, marker).await;
+        gone
     }
 
     pub(super) async fn run_ids(&self) -> Result<HashSet<String>, StoreError> {
@@ -382,14 +497,14 @@ pub(super) mod tests {
     }
 
     fn artifact(store: &Store, bytes: &[u8]) -> NewArtifact {
-        let mut file = store.staging_file().unwrap();
+        let (mut file, staged) = store.staging_file().unwrap();
         file.write_all(bytes).unwrap();
         NewArtifact {
             id: new_id(),
             name: "../a.txt".into(),
             bytes: bytes.len() as u64,
             sha256: "00".into(),
-            staged: Some(file.into_temp_path()),
+            staged: Some(staged),
             evidence: Arc::default(),
         }
     }
@@ -444,5 +559,102 @@ pub(super) mod tests {
         store.rename_run("2", "Renamed").await.unwrap();
         assert_eq!(titles(Some("renamed")).await, ["Renamed"]);
         assert_eq!(store.report("2", None).await.unwrap().run.title, "Renamed");
+    }
+
+    /// What lies in the object store and among the markers, by the last part of its name.
+    fn stored(folder: &std::path::Path) -> (usize, usize) {
+        fn count(folder: &std::path::Path) -> usize {
+            let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
+            entries.map(|entry| entry.unwrap().path()).map(|p| if p.is_dir() { count(&p) } else { 1 }).sum()
+        }
+        (count(&folder.join("objects")), count(&folder.join("pending")))
+    }
+
+    #[tokio::test]
+    async fn a_lost_or_older_database_costs_no_object() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).await.unwrap();
+        store.create_run(vec![artifact(&store, b"one")], report("r", "t", 1, "s"), Arc::default()).await.unwrap();
+        store.close().await;
+        drop(store);
+        let before = stored(folder.path());
+        assert_eq!(before, (4, 0));
+        for file in ["rankscope.sqlite", "rankscope.sqlite-wal", "rankscope.sqlite-shm"] {
+            let _ = std::fs::remove_file(folder.path().join(file));
+        }
+        let store = Store::open(folder.path()).await.unwrap();
+        assert_eq!(stored(folder.path()), before);
+        // Not even a deletion touches what this database does not know.
+        assert!(matches!(store.delete_run("r").await, Err(StoreError::Missing)));
+        assert_eq!(stored(folder.path()), before);
+    }
+
+    #[tokio::test]
+    async fn a_start_removes_what_was_never_acknowledged_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).await.unwrap();
+        store.create_run(vec![artifact(&store, b"one")], report("r", "t", 1, "s"), Arc::default()).await.unwrap();
+        // As after kill -9 between objects and rows: more files of a known run, and a new run.
+        for (run, version) in [("r", 2), ("new", 1)] {
+            let new = vec![artifact(&store, b"two")];
+            let claim = Claim::Add { run: run.into(), artifacts: vec![new[0].id.clone()], version };
+            let _left = store.pending.mark(claim).await.unwrap();
+            store.keep_objects(new, &report(run, "t", version, "s"), Arc::default()).await.unwrap();
+        }
+        // As after kill -9 before a row was deleted.
+        let _left = store.pending.mark(Claim::Delete { run: "r".into() }).await.unwrap();
+        assert_eq!(stored(folder.path()), (12, 3));
+        drop(store);
+
+        let store = Store::open(folder.path()).await.unwrap();
+        assert_eq!(stored(folder.path()), (4, 0));
+        assert_eq!(store.report("r", None).await.unwrap().version, 1);
+        store.artifact_bytes("r", 0).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_failed_addition_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).await.unwrap();
+        let added = store.append_version(vec![artifact(&store, b"x")], report("gone", "t", 2, "s"), Arc::default());
+        assert!(matches!(added.await, Err(StoreError::Missing)));
+        assert_eq!(stored(folder.path()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_lost_object_is_told_from_a_run_that_is_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).await.unwrap();
+        store.create_run(vec![artifact(&store, b"one")], report("r", "t", 1, "s"), Arc::default()).await.unwrap();
+        std::fs::remove_dir_all(folder.path().join("objects/runs/r")).unwrap();
+        assert!(matches!(store.report("r", None).await, Err(StoreError::Lost { .. })));
+        assert!(matches!(store.artifact_bytes("r", 0).await, Err(StoreError::Lost { .. })));
+        assert!(matches!(store.evidence("r").await, Err(StoreError::Lost { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_told_from_other_failures() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).await.unwrap();
+        store.create_run(vec![], report("r", "t", 1, "s"), Arc::default()).await.unwrap();
+        // As large as it is now, and no page more.
+        sqlx::query("PRAGMA max_page_count = 1").execute(&store.pool).await.unwrap();
+        let error = store.rename_run("r", &"x".repeat(1 << 20)).await.unwrap_err();
+        assert!(error.is_full(), "{error}");
+        let problem = crate::errors::Problem::from(error);
+        assert_eq!(problem.kind(), crate::errors::ProblemKind::Unavailable);
+        assert!(problem.detail().contains("full"), "{}", problem.detail());
+        assert_eq!(store.run("r").await.unwrap().run.title, "t");
+    }
+
+    #[tokio::test]
+    async fn a_row_for_a_run_that_was_deleted_meanwhile_finds_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).await.unwrap();
+        let orphan = sqlx::query(
+            "INSERT INTO shares (id, run_id, version, token_sha256, created_at) VALUES ('s', 'r', 1, 'h', 1)",
+        );
+        let error = StoreError::from(orphan.execute(&store.pool).await.unwrap_err());
+        assert!(matches!(error, StoreError::Missing), "{error}");
     }
 }

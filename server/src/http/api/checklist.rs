@@ -9,6 +9,7 @@ use crate::{
     errors::{Problem, ProblemBody, Result},
     http::{AppState, upload_body::UploadBody},
     intake,
+    service::to_the_end,
 };
 use axum::{Json, extract::State, http::StatusCode};
 use rankscope_model::{ChecklistEntry, Finding, Item, ItemNote, Stage};
@@ -156,6 +157,8 @@ pub async fn create_after(
     // Before gigabytes travel for nothing.
     state.service.store.run(&id).await?;
     let upload = intake::receive(body, &state.service.store, &state.service.limits).await?;
-    let answer = TakenAnswer::from(state.service.create_after(&id, upload).await?);
+    let run = id.clone();
+    let taken = to_the_end(async move { state.service.create_after(&run, upload).await }).await?;
+    let answer = TakenAnswer::from(taken);
     Ok((StatusCode::CREATED, Json(answer.shown_at(stage_url(&id, Stage::Verify)))))
 }

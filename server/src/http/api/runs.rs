@@ -6,7 +6,7 @@ use crate::{
     http::{AppState, upload_body::UploadBody},
     intake,
     series::{QuantitySeries, Window},
-    service::Taken,
+    service::{Taken, to_the_end},
     store::{ArtifactFile, StoreError},
 };
 use axum::{
@@ -239,7 +239,7 @@ pub fn run_url(id: &str) -> String {
     ))]
 pub async fn create_run(State(state): State<AppState>, UploadBody(body): UploadBody) -> Result<Response> {
     let upload = intake::receive(body, &state.service.store, &state.service.limits).await?;
-    let answer = TakenAnswer::from(state.service.create_run(upload).await?);
+    let answer = TakenAnswer::from(to_the_end(async move { state.service.create_run(upload).await }).await?);
     let location = HeaderValue::from_str(&format!("/api/v1{}", answer.url)).map_err(Problem::internal)?;
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(answer)).into_response())
 }
@@ -262,7 +262,7 @@ pub async fn add_files(
     // Before gigabytes travel for nothing.
     state.service.store.run(&id).await?;
     let upload = intake::receive(body, &state.service.store, &state.service.limits).await?;
-    let answer = TakenAnswer::from(state.service.add_files(&id, upload).await?);
+    let answer = TakenAnswer::from(to_the_end(async move { state.service.add_files(&id, upload).await }).await?);
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
 
