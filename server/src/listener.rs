@@ -28,7 +28,7 @@ const MAX_CONNECTIONS: usize = 1024;
 /// A request's head must have arrived by then, also the first one of a connection.
 const HEAD_WITHIN: Duration = Duration::from_secs(30);
 /// An answer of which the other side takes nothing for so long is given up; it would hold its connection for ever.
-const TAKEN_WITHIN: Duration = Duration::from_secs(60);
+const TAKEN_WITHIN: Duration = Duration::from_mins(1);
 /// Pause after the system could not give a connection, for instance because files ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

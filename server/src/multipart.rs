@@ -230,15 +230,12 @@ fn extended_value(value: &[u8]) -> Option<String> {
     let mut rest = text;
     while let Some((byte, after)) = rest.split_first() {
         let digit = |n: usize| after.get(n).and_then(|byte| char::from(*byte).to_digit(16));
-        match (byte, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push(u8::try_from(high * 16 + low).ok()?);
-                rest = after.get(2..)?;
-            }
-            _ => {
-                bytes.push(*byte);
-                rest = after;
-            }
+        if let (b'%', Some(high), Some(low)) = (byte, digit(0), digit(1)) {
+            bytes.push(u8::try_from(high * 16 + low).ok()?);
+            rest = after.get(2..)?;
+        } else {
+            bytes.push(*byte);
+            rest = after;
         }
     }
     if charset.eq_ignore_ascii_case(b"iso-8859-1") {

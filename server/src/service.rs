@@ -173,14 +173,12 @@ impl Service {
     /// Reads a staged file on a thread of its own. A thread cannot be ended from outside, so the permit is its own: it
     /// counts as a reader until it is done, also when nobody waits for it any more.
     async fn read_staged(&self, name: String, bytes: u64, path: PathBuf) -> Result<engine::Reading> {
-        let permit = match timeout(self.limits.reader_wait, Arc::clone(&self.readers).acquire_owned()).await {
-            Ok(permit) => permit.map_err(Problem::internal)?,
-            Err(_) => {
-                let detail =
-                    "This server is still reading other files. Nothing of the upload was kept; send it again later.";
-                return Err(Problem::new(ProblemKind::Unavailable, detail).because("no reader became free"));
-            }
+        let Ok(permit) = timeout(self.limits.reader_wait, Arc::clone(&self.readers).acquire_owned()).await else {
+            let detail =
+                "This server is still reading other files. Nothing of the upload was kept; send it again later.";
+            return Err(Problem::new(ProblemKind::Unavailable, detail).because("no reader became free"));
         };
+        let permit = permit.map_err(Problem::internal)?;
         let (reader, given_name) = (self.reader, name.clone());
         let reading = tokio::task::spawn_blocking(move || {
             let _permit = permit;
@@ -191,15 +189,13 @@ impl Service {
                 }
             }
         });
-        match timeout(self.limits.read_within, reading).await {
-            Ok(read) => read.map_err(Problem::internal),
-            Err(_) => {
-                let seconds = self.limits.read_within.as_secs();
-                tracing::warn!(bytes, seconds, "a file takes too long to read; its answer no longer waits for it");
-                let reason = format!("reading took longer than {seconds} seconds and was given up; the file is kept");
-                Ok(engine::Reading { evidence: engine::unreadable(&given_name, bytes, reason), panicked: false })
-            }
+        if let Ok(read) = timeout(self.limits.read_within, reading).await {
+            return read.map_err(Problem::internal);
         }
+        let seconds = self.limits.read_within.as_secs();
+        tracing::warn!(bytes, seconds, "a file takes too long to read; its answer no longer waits for it");
+        let reason = format!("reading took longer than {seconds} seconds and was given up; the file is kept");
+        Ok(engine::Reading { evidence: engine::unreadable(&given_name, bytes, reason), panicked: false })
     }
 }
 

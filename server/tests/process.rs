@@ -212,7 +212,7 @@ fn one_closed_file_costs_no_other() {
     std::fs::write(folder.path().join("a.txt"), data("nvidia-smi.txt")).unwrap();
     let closed = folder.path().join("b.log");
     std::fs::write(&closed, "x").unwrap();
-    std::fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0)).unwrap();
+    std::fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
     let done = diagnose(&[folder.path().to_str().unwrap()], b"");
     assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
     assert!(text(&done.stdout).contains("Imbalance\n") && text(&done.stdout).contains("b.log"));

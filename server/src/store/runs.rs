@@ -609,7 +609,7 @@ pub(super) mod tests {
         let store = Store::open(folder.path()).await.unwrap();
         assert_eq!(stored(folder.path()), (4, 0));
         assert_eq!(store.report("r", None).await.unwrap().version, 1);
-        store.artifact_bytes("r", 0).await.unwrap();
+        drop(store.artifact_bytes("r", 0).await.unwrap());
     }
 
     #[tokio::test]
