@@ -19,7 +19,10 @@ pub struct Layout {
 impl Layout {
     /// Asks cargo.
     pub fn find() -> Result<Self> {
-        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
+        // Cargo says where the task's own folder is at the moment; the one it was built in may have been another checkout
+        // that shares the target folder.
+        let own = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+        let manifest = own.join("../Cargo.toml");
         let answer = command::output(
             command::cargo().args(["metadata", "--no-deps", "--format-version", "1", "--manifest-path"]).arg(manifest),
         )?;

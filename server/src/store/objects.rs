@@ -140,6 +140,24 @@ impl Objects {
         .await
     }
 
+    /// Gives an object that lies where another is about to be written a name of its own, so that nothing is overwritten.
+    /// Returns whether there was one.
+    pub async fn set_aside(&self, key: &Key) -> Result<bool, StoreError> {
+        let path = self.store.path_to_filesystem(key)?;
+        tokio::task::spawn_blocking(move || {
+            if !path.try_exists()? {
+                return Ok(false);
+            }
+            let mut aside = path.clone().into_os_string();
+            aside.push(format!(".before-{}", super::new_id()));
+            fs::rename(&path, aside)?;
+            path.parent().map_or(Ok(()), sync_folder)?;
+            Ok(true)
+        })
+        .await
+        .map_err(StoreError::task)?
+    }
+
     /// The runs of which there are objects.
     pub async fn runs(&self) -> Result<Vec<String>, StoreError> {
         let listed = self.store.list_with_delimiter(Some(&Key::from("runs"))).await?;
@@ -186,6 +204,19 @@ mod tests {
         assert_eq!(objects.get_json::<Vec<u8>>(&report_key("r", 1)).await.unwrap(), [1, 2, 3]);
         assert!(matches!(objects.get_json::<Vec<u8>>(&report_key("r", 2)).await, Err(StoreError::Missing)));
         objects.check().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_lies_in_the_way_is_kept_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let objects = Objects::open(folder.path()).unwrap();
+        let key = report_key("r", 2);
+        assert!(!objects.set_aside(&key).await.unwrap());
+        objects.put_json(&key, Arc::new(7)).await.unwrap();
+        assert!(objects.set_aside(&key).await.unwrap());
+        assert!(matches!(objects.get_json::<u8>(&key).await, Err(StoreError::Missing)));
+        let kept: Vec<_> = fs::read_dir(folder.path().join("runs/r/reports")).unwrap().collect();
+        assert_eq!(kept.len(), 1);
     }
 
     #[tokio::test]

@@ -219,6 +219,12 @@ impl Store {
                 infos,
             });
         }
+        // An older database counts a version again that a newer one had already written.
+        for key in [objects::series_key(run, report.version), objects::report_key(run, report.version)] {
+            if self.objects.set_aside(&key).await? {
+                tracing::warn!(%key, "objects of a later version than the database knows were in the way; they were kept beside it");
+            }
+        }
         self.objects.put_json(&objects::series_key(run, report.version), series).await?;
         self.objects.put_json(&objects::report_key(run, report.version), Arc::clone(report)).await?;
         Ok(rows)
