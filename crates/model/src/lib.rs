@@ -13,6 +13,7 @@ mod evidence;
 mod facts;
 mod figures;
 mod launch;
+mod live;
 mod note;
 mod phase;
 mod probe;
@@ -42,6 +43,10 @@ pub use figures::{
     Composition, Figures, Part, PartKind, PeakBar, Peaks, PhaseSpan, Timeline, TimelineLine, TimelineMark,
 };
 pub use launch::{LaunchEvidence, LaunchFact, LaunchSetting, LaunchSource, Starter};
+pub use live::{
+    Acknowledged, LIVE_FORMAT, LiveBatch, LiveColumn, LiveDevice, LiveDeviceHealth, LiveDropped, LiveHealth, LiveLine,
+    LiveMemory, LiveNode, LiveProcess, LiveProcesses, LiveRank, LiveRecord, LiveState, LiveStateKind,
+};
 pub use note::{ItemNote, OwnStatus};
 pub use phase::PhaseMark;
 pub use probe::{
