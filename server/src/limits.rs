@@ -44,7 +44,7 @@ impl Default for Limits {
             max_files: 256,
             max_text_bytes: 2 << 20,
             max_title_chars: 200,
-            max_name_chars: 255,
+            max_name_chars: 240,
             max_note_chars: 4000,
             max_author_chars: 80,
             max_notes: 2000,

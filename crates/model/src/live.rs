@@ -90,7 +90,7 @@ pub struct LiveNode {
     /// Boot id of the kernel: tells a restart of the node.
     pub boot_id: Option<String>,
     /// Samples of memory per second.
-    pub hz: Option<f64>,
+    pub hz: Option<u32>,
     /// Devices and MIG slices.
     pub devices: Vec<LiveDevice>,
     /// What cannot be read here and why, in sentences.

@@ -103,6 +103,9 @@ impl From<object_store::Error> for StoreError {
     }
 }
 
+/// Most connections to the database at once.
+const MAX_CONNECTIONS: u32 = 8;
+
 /// `SQLite`'s result code for a full disk.
 const SQLITE_FULL: &str = "13";
 
@@ -180,7 +183,7 @@ impl Store {
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
             .busy_timeout(Duration::from_secs(10));
-        let pool = SqlitePoolOptions::new().max_connections(8).connect_with(options).await?;
+        let pool = SqlitePoolOptions::new().max_connections(MAX_CONNECTIONS).connect_with(options).await?;
         sqlx::migrate!().run(&pool).await?;
 
         let store = Self {

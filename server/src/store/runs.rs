@@ -478,7 +478,7 @@ fn like_pattern(word: &str) -> String {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::store::new_id;
+    use crate::store::{MAX_CONNECTIONS, new_id};
     use rankscope_model::{DIAGNOSIS_FORMAT, Diagnosis, Figures};
     use std::io::Write;
 
@@ -643,8 +643,14 @@ pub(super) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).await.unwrap();
         store.create_run(vec![], report("r", "t", 1, "s"), Arc::default()).await.unwrap();
-        // As large as it is now, and no page more.
-        sqlx::query("PRAGMA max_page_count = 1").execute(&store.pool).await.unwrap();
+        // As large as it is now, and no page more; the limit is each connection's own.
+        let mut connections = Vec::new();
+        for _ in 0..MAX_CONNECTIONS {
+            let mut connection = store.pool.acquire().await.unwrap();
+            sqlx::query("PRAGMA max_page_count = 1").execute(&mut *connection).await.unwrap();
+            connections.push(connection);
+        }
+        drop(connections);
         let error = store.rename_run("r", &"x".repeat(1 << 20)).await.unwrap_err();
         assert!(error.is_full(), "{error}");
         let problem = crate::errors::Problem::from(error);
