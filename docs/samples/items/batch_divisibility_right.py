@@ -25,7 +25,9 @@ def token_batches(lengths, budget, rank, world_size, epoch):
             batch = []
         batch.append(index)
     batches.append(batch)
-    rounds = list(range(len(batches) // world_size))      # what does not fill a round is dropped
+    while len(batches) % world_size:                      # every rank must take as many steps
+        batches.append(batches[-1])
+    rounds = list(range(len(batches) // world_size))
     random.Random(epoch).shuffle(rounds)                  # the same order on every rank
     return [batches[turn * world_size + rank] for turn in rounds]
 
