@@ -12,7 +12,7 @@ fn main() {
     });
     println!("cargo::rustc-env=RANKSCOPE_SITE_DIR={}", site.display());
     println!("cargo::rerun-if-changed={}", site.display());
-    for folder in ["../style", "../public", "migrations"] {
+    for folder in ["../style", "../public", "../docs/images", "migrations"] {
         println!("cargo::rerun-if-changed={folder}");
     }
 }

@@ -9,6 +9,8 @@ mod backend;
 #[cfg(feature = "ssr")]
 mod compare;
 #[cfg(feature = "ssr")]
+mod docs;
+#[cfg(feature = "ssr")]
 mod document;
 #[cfg(feature = "ssr")]
 mod evidence_form;

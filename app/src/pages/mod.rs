@@ -2,6 +2,7 @@
 
 mod checklist;
 mod compare;
+mod docs;
 mod home;
 mod message;
 mod run;
@@ -9,6 +10,7 @@ mod shared;
 
 pub use checklist::ChecklistPage;
 pub use compare::ComparePage;
+pub use docs::DocsPage;
 pub use home::HomePage;
 pub use message::NotFoundPage;
 pub use run::RunPage;

@@ -11,6 +11,9 @@ use crate::words;
 use leptos::prelude::*;
 use rankscope_model::{Cause, Collect, Finding, Item, ItemStatus};
 
+/// The probe's module, as commands import it.
+const PROBE_MODULE: &str = "rankscope_probe";
+
 /// Causes below this are rivals that nobody acts on.
 const SHOWN_CAUSE: f64 = 0.2;
 
@@ -178,7 +181,17 @@ fn collects(standing: &Standing<'_>, wizard: &Wizard<'_>, leads: bool) -> Option
 }
 
 fn step(collect: &Collect) -> AnyView {
-    view! { <div class="collect"><p>{words::shown(&collect.what)}</p>{code_block(&collect.command)}</div> }.into_any()
+    let is_probe = collect.command.contains(PROBE_MODULE);
+    view! {
+        <div class="collect">
+            <p>
+                {words::shown(&collect.what)}
+                {is_probe.then(|| view! { " "<a href="/docs/probe">"What the probe is"</a> })}
+            </p>
+            {code_block(&collect.command)}
+        </div>
+    }
+    .into_any()
 }
 
 /// The remedy of the cause that stands under the item, else the item's own for the scripts' framework.

@@ -23,6 +23,11 @@ struct Style;
 #[folder = "$CARGO_MANIFEST_DIR/../public"]
 struct Public;
 
+/// Pictures of the documentation.
+#[derive(Embed)]
+#[folder = "$CARGO_MANIFEST_DIR/../docs/images"]
+struct DocImages;
+
 /// Whether islands can come to life.
 pub fn has_bundle() -> bool {
     Bundle::get("pkg/rankscope.js").is_some() && Bundle::get("pkg/rankscope_bg.wasm").is_some()
@@ -47,6 +52,8 @@ pub async fn asset_or_page(State(state): State<AppState>, request: Request) -> R
 fn find(path: &str) -> Option<(String, EmbeddedFile)> {
     let file = if path.starts_with("pkg/") {
         Bundle::get(path)
+    } else if let Some(image) = path.strip_prefix("docs/images/") {
+        DocImages::get(image)
     } else if has_ending(path, "css") {
         Style::get(path).or_else(|| Public::get(path))
     } else {

@@ -161,7 +161,7 @@ pub struct Store {
 impl Store {
     /// Opens (and creates) a data folder, brings its database up to date, and removes what a crash has left behind.
     pub async fn open(data: &Path) -> Result<Self, StoreError> {
-        fs::create_dir_all(data)?;
+        create_private(data)?;
         let lock = File::options().create(true).truncate(false).write(true).open(data.join("lock"))?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -258,6 +258,16 @@ impl Store {
     }
 }
 
+/// Creates a folder that its owner alone can enter: logs and scripts are nobody else's business on a shared machine. One
+/// that is there already stays as its owner made it.
+fn create_private(folder: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
 /// A new id: sorts by age, tells nothing else.
 pub fn new_id() -> String {
     uuid::Uuid::now_v7().to_string()
@@ -294,6 +304,22 @@ mod tests {
         fs::write(&left_over, b"half a file").unwrap();
         Store::open(folder.path()).await.unwrap();
         assert!(!left_over.exists());
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_new_folder_is_its_owners_alone_and_an_old_one_is_left_as_it_is() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let new = folder.path().join("data");
+        Store::open(&new).await.unwrap();
+        assert_eq!(mode(&new), 0o700);
+        let old = folder.path().join("shared");
+        fs::create_dir(&old).unwrap();
+        fs::set_permissions(&old, fs::Permissions::from_mode(0o750)).unwrap();
+        Store::open(&old).await.unwrap();
+        assert_eq!(mode(&old), 0o750);
     }
 
     #[tokio::test]
