@@ -44,7 +44,7 @@ pub fn item(standing: &Standing<'_>, wizard: &Wizard<'_>, places: &Places<'_>, l
                 {own::badge(standing)}
             </div>
             <p class="means">{words.means}</p>
-            <p class="dim">{words.matters}</p>
+            <p class="dim">{words.matters}" "<a href=page_about(item)>"Wrong and right code, and how to prove it"</a></p>
             {machine(standing, &causes, wizard, places)}
             {collects(standing, wizard, leads)}
             {remedy_part(standing, &causes, wizard)}
@@ -52,6 +52,11 @@ pub fn item(standing: &Standing<'_>, wizard: &Wizard<'_>, places: &Places<'_>, l
         </section>
     }
     .into_any()
+}
+
+/// Where the documentation speaks of the item.
+fn page_about(item: Item) -> String {
+    format!("/docs/stage-{}#{}", item.stage().slug(), item.slug().replace('_', "-"))
 }
 
 /// An item that cannot apply, in one line that opens.
@@ -216,4 +221,20 @@ fn remedy_part(standing: &Standing<'_>, causes: &[&Cause], wizard: &Wizard<'_>) 
         }
         .into_any(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::docs::chapter;
+
+    #[test]
+    fn the_documentation_speaks_of_every_item() {
+        for item in Item::ALL {
+            let address = page_about(*item);
+            let (page, anchor) = address.trim_start_matches("/docs/").split_once('#').unwrap();
+            let found = chapter(page).is_some_and(|chapter| chapter.page.anchors.contains(anchor));
+            assert!(found, "{address}");
+        }
+    }
 }
