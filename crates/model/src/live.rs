@@ -2,8 +2,9 @@
 //! a second. The contract between sampler, agent and server.
 //!
 //! The first line of a batch is a [`LiveBatch`]; each line after it is a [`LiveLine`]. A *source* is one run of one
-//! agent: its `seq` counts lines from 0 without gaps, so a line that arrives twice counts once, and a gap means that
-//! the agent's spool was full; it then says so in [`LiveRecord::Dropped`]. Probes use the same scheme with their own
+//! agent: its `seq` counts lines from 0 without gaps, so a line that arrives twice counts once. Where the agent's spool
+//! was full, one [`LiveRecord::Dropped`] stands for all lines that it gave up, under the number of the last of them: a
+//! batch that leaves a gap begins with such a line, and it closes the gap. Probes use the same scheme with their own
 //! lines (see [`crate::probe`]).
 //!
 //! Fields may be added within a version, so every one but the tag may be absent, and unknown ones are passed over.
@@ -141,6 +142,13 @@ pub struct LiveMemory {
     pub devices: Vec<LiveColumn>,
 }
 
+impl LiveMemory {
+    /// How many figures the columns hold, those that could not be read included.
+    pub fn figures(&self) -> u64 {
+        self.devices.iter().map(|column| u64::try_from(column.used.len()).unwrap_or(u64::MAX)).sum()
+    }
+}
+
 /// One device's column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveColumn {
@@ -185,7 +193,7 @@ pub struct LiveDeviceHealth {
 pub struct LiveProcesses {
     /// Whether the list can be trusted to be whole.
     pub listing: ProcessListing,
-    /// One per process and device.
+    /// One per process and device. The devices are asked one after the other within the second before the line's time.
     #[serde(default)]
     pub processes: Vec<LiveProcess>,
 }
@@ -197,6 +205,10 @@ pub struct LiveProcess {
     pub subject: Subject,
     /// PID as the driver sees it (the host's).
     pub pid: u32,
+    /// PID as the process itself sees it, where it runs in a container of its own: the one that its logs and the probe
+    /// print.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid_inside: Option<u32>,
     /// When the process started, in the kernel's ticks since boot: tells a PID that is used again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<u64>,
@@ -228,8 +240,11 @@ pub struct LiveRank {
     /// Processes of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub world_size: Option<u32>,
-    /// What is the same for all processes of the job on all nodes: `slurm:4711`, `elastic:run-id`,
-    /// `master:10.0.0.1:29500`, `mpi:…`. Absent where nothing tells: the job is then this node's alone.
+    /// What is the same for all processes of the job on all nodes, to be compared and shown, not taken apart:
+    /// `slurm:4711` (`slurm:4711:29500` where the processes also know their rendezvous port: one allocation can hold
+    /// several jobs), `master:10.0.0.1:29500`, `elastic:run-id`, `mpi:…`, `lsf:…`, `pbs:…`. A rendezvous at the loopback
+    /// address holds on its node alone and is written with the node's name. Absent where nothing tells: the job is then
+    /// this node's alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
     /// `CUDA_VISIBLE_DEVICES` as set.
@@ -278,14 +293,14 @@ pub enum LiveStateKind {
     Unknown,
 }
 
-/// Lines that were given up.
+/// Lines that were given up. The line that says so has the `seq` [`Self::last`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveDropped {
     /// `seq` of the first lost line.
     pub first: u64,
     /// `seq` of the last lost line.
     pub last: u64,
-    /// Samples of memory among them.
+    /// Figures of memory among them, as [`LiveMemory::figures`] counts.
     pub samples: u64,
 }
 

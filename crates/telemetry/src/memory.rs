@@ -35,6 +35,8 @@ pub struct DeviceMemory {
     pub used: Bytes,
     /// Capacity.
     pub total: Bytes,
+    /// What the driver keeps for itself, where `used` leaves it out.
+    pub reserved: Option<Bytes>,
 }
 
 /// Reads every device (or slice) in `devices`; the results keep its order.
@@ -51,6 +53,14 @@ pub fn read(nvml: &Nvml, devices: &[Option<&Device<'_>>]) -> (MemoryMeaning, Vec
     if gained { (MemoryMeaning::WithReserve, older) } else { (MemoryMeaning::WithoutReserve, newer) }
 }
 
+/// Reads one device in the meaning that [`read`] found for all: one call of some microseconds.
+pub fn read_as(meaning: MemoryMeaning, nvml: &Nvml, device: &Device<'_>) -> Result<DeviceMemory, NvmlError> {
+    match meaning {
+        MemoryMeaning::WithoutReserve => without_reserve(device),
+        MemoryMeaning::WithReserve => with_reserve(nvml, device),
+    }
+}
+
 fn with<'nvml>(
     device: Option<&Device<'nvml>>,
     read: impl Fn(&Device<'nvml>) -> Result<DeviceMemory, NvmlError>,
@@ -60,7 +70,7 @@ fn with<'nvml>(
 
 fn without_reserve(device: &Device<'_>) -> Result<DeviceMemory, NvmlError> {
     let memory = device.memory_info()?;
-    Ok(DeviceMemory { used: Bytes(memory.used), total: Bytes(memory.total) })
+    Ok(DeviceMemory { used: Bytes(memory.used), total: Bytes(memory.total), reserved: Some(Bytes(memory.reserved)) })
 }
 
 /// The wrapper leaves this call out, so it is made here.
@@ -73,5 +83,5 @@ fn with_reserve(nvml: &Nvml, device: &Device<'_>) -> Result<DeviceMemory, NvmlEr
         nvml_wrapper::error::nvml_try(call(device.handle(), memory.as_mut_ptr()))?;
         memory.assume_init()
     };
-    Ok(DeviceMemory { used: Bytes(memory.used), total: Bytes(memory.total) })
+    Ok(DeviceMemory { used: Bytes(memory.used), total: Bytes(memory.total), reserved: None })
 }

@@ -1,14 +1,21 @@
 //! The processes on one device, out of NVML's three lists.
 
+use crate::nvml::Nvml;
 use nvml_wrapper::Device;
 use nvml_wrapper::enums::device::UsedGpuMemory;
-use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::error::{NvmlError, nvml_try};
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use rankscope_model::Bytes;
 use std::collections::BTreeMap;
+use std::ffi::c_uint;
+use std::mem::MaybeUninit;
 
 /// A burst of new processes between counting and reading makes the driver refuse; it calms down soon.
 const ATTEMPTS: usize = 3;
+
+/// Processes for which there is room at the first attempt. Asking for their number first would cost a second call of
+/// some milliseconds, during which the driver's lock is held.
+const ROOM: c_uint = 64;
 
 /// One process on a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,12 +30,29 @@ pub struct Listed {
     pub slice: Slice,
 }
 
+/// Which of the three lists are asked for; each costs some milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lists {
+    /// All.
+    All,
+    /// Compute processes only: where training is.
+    Compute,
+}
+
 /// The processes of `device` in ascending order, and the first reason why the list may lack some.
-pub fn read(device: &Device<'_>) -> (Vec<Listed>, Option<NvmlError>) {
+pub fn read(nvml: &Nvml, device: &Device<'_>, lists: Lists) -> (Vec<Listed>, Option<NvmlError>) {
     let mut merged = Merged::new();
     let mut failure = None;
-    for list in [List::Compute, List::Graphics, List::MpsCompute] {
-        match patiently(|| list.read(device)) {
+    let lists: &[List] = match lists {
+        Lists::All => &[List::Compute, List::Graphics, List::MpsCompute],
+        Lists::Compute => &[List::Compute],
+    };
+    for list in lists.iter().copied() {
+        let processes = match list.read_at_once(nvml, device) {
+            Err(NvmlError::InsufficientSize(_)) => patiently(|| list.read(device)),
+            answer => answer,
+        };
+        match processes {
             Ok(processes) => processes.into_iter().for_each(|process| enter(&mut merged, list, &process)),
             // A device without graphics, or a driver without MPS, has no such list: nothing is lacking.
             Err(NvmlError::NotSupported | NvmlError::FunctionNotFound | NvmlError::FailedToLoadSymbol(_))
@@ -47,6 +71,26 @@ enum List {
 }
 
 impl List {
+    /// One call. Fails where there is not room for all, and where the driver lacks the call.
+    fn read_at_once(self, nvml: &Nvml, device: &Device<'_>) -> Result<Vec<ProcessInfo>, NvmlError> {
+        let library = nvml.wrapper.lib();
+        let call = match self {
+            Self::Compute => library.nvmlDeviceGetComputeRunningProcesses_v3.as_ref(),
+            Self::Graphics => library.nvmlDeviceGetGraphicsRunningProcesses_v3.as_ref(),
+            Self::MpsCompute => library.nvmlDeviceGetMPSComputeRunningProcesses_v3.as_ref(),
+        };
+        let call = call.map_err(|_| NvmlError::FunctionNotFound)?;
+        let mut infos = MaybeUninit::<[_; ROOM as usize]>::zeroed();
+        let mut count = ROOM;
+        // SAFETY: the handle is of this library, which outlives it; the callee writes at most `count` structures of
+        // integers, for which all zeros is a valid value as well.
+        let infos = unsafe {
+            nvml_try(call(device.handle(), &raw mut count, (*infos.as_mut_ptr()).as_mut_ptr()))?;
+            infos.assume_init()
+        };
+        Ok(infos.into_iter().take(count as usize).map(ProcessInfo::from).collect())
+    }
+
     fn read(self, device: &Device<'_>) -> Result<Vec<ProcessInfo>, NvmlError> {
         match self {
             Self::Compute => device.running_compute_processes(),

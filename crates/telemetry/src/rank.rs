@@ -3,6 +3,7 @@
 //! The launcher's variables are inherited by every child, so a process that only repeats its parent is told apart as a
 //! helper. What a process sets later by itself (`mp.spawn`, `os.environ[...] = ...`) is not visible here.
 
+use crate::job::JobKey;
 use rankscope_model::Rank;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,9 @@ const LOCAL_RANK: &[&str] = &[
     "JSM_NAMESPACE_LOCAL_RANK",
 ];
 const WORLD_SIZE: &[&str] = &["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"];
+
+/// Generations of helpers that are followed up to the rank: a worker of a fork server of the rank, and some more.
+const GENERATIONS: usize = 6;
 
 /// The `proc` file system. Another root is for tests, and for a host's `/proc` mounted into a container.
 #[derive(Debug, Clone)]
@@ -63,13 +67,22 @@ pub struct RankIdentity {
     pub local_rank: Option<u32>,
     /// Ranks in the job.
     pub world_size: Option<u32>,
-    /// The launcher's name for the job (`TORCHELASTIC_RUN_ID`, `SLURM_JOB_ID`): tells two jobs on a host apart.
-    pub job: Option<String>,
+    /// What all processes of the job have in common: tells two jobs on a host apart, and joins hosts.
+    pub job: Option<JobKey>,
     /// `CUDA_VISIBLE_DEVICES` as set; an empty text hides all devices.
     pub visible_devices: Option<String>,
-    /// The process that it is a helper of: its parent runs the same program with the same rank (loader workers,
-    /// compile workers).
+    /// The rank's own process, when this is one of its helpers (loader workers, compile workers): all generations from
+    /// there down to this one run the same program with the same rank.
     pub helper_of: Option<u32>,
+}
+
+/// What tells one process from another that has its PID later, and what it is called inside its container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ProcessBirth {
+    /// When it started, in the kernel's ticks since boot.
+    pub started: Option<u64>,
+    /// Its PID in its own namespace, where that is another than the host's.
+    pub pid_inside: Option<u32>,
 }
 
 impl ProcFs {
@@ -86,24 +99,70 @@ impl ProcFs {
             Err(_) => return ProcessIdentity::Gone,
         };
         let Some((rank, variable)) = environment.first_number(RANK) else { return ProcessIdentity::Unranked };
-        let helper_of = self.parent(pid).filter(|parent| {
-            let same_rank =
-                self.environment(*parent).is_ok_and(|theirs| theirs.first_number(RANK) == Some((rank, variable)));
-            same_rank && self.program(pid).is_some_and(|own| self.program(*parent) == Some(own))
-        });
+        self.ranked(pid, &environment, rank, variable)
+    }
+
+    fn ranked(&self, pid: u32, environment: &Environment, rank: u32, variable: &'static str) -> ProcessIdentity {
         ProcessIdentity::Ranked(RankIdentity {
             rank: Rank(rank),
             variable,
             local_rank: environment.first_number(LOCAL_RANK).map(|(number, _)| number),
             world_size: environment.first_number(WORLD_SIZE).map(|(number, _)| number),
-            job: ["TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"]
-                .iter()
-                .find_map(|name| environment.get(name))
-                // torchrun's default, the same for every job.
-                .filter(|job| job != "none"),
+            job: JobKey::of(&|name| environment.get(name)),
             visible_devices: environment.get("CUDA_VISIBLE_DEVICES"),
-            helper_of,
+            helper_of: self.rank_above(pid, (rank, variable)),
         })
+    }
+
+    /// The oldest ancestor up to which all run the program of `pid` with its rank.
+    fn rank_above(&self, pid: u32, rank: (u32, &'static str)) -> Option<u32> {
+        let program = self.program(pid)?;
+        let mut oldest = None;
+        let mut child = pid;
+        for _ in 0..GENERATIONS {
+            let Some(parent) = self.parent(child) else { break };
+            let same_rank = self.environment(parent).is_ok_and(|theirs| theirs.first_number(RANK) == Some(rank));
+            if !same_rank || self.program(parent).as_ref() != Some(&program) {
+                break;
+            }
+            oldest = Some(parent);
+            child = parent;
+        }
+        oldest
+    }
+
+    /// When `pid` started: one small read, enough to tell whether it is still the process that was looked at before.
+    /// `None` when there is no such process.
+    pub fn started(&self, pid: u32) -> Option<u64> {
+        let stat = std::fs::read(self.of(pid, "stat")).ok()?;
+        // The second field is the name in parentheses, in which anything may stand; the 22nd is the start.
+        let end = stat.iter().rposition(|byte| *byte == b')')?;
+        let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
+        rest.split_ascii_whitespace().nth(19)?.parse().ok()
+    }
+
+    /// What tells `pid` from others.
+    pub fn birth(&self, pid: u32) -> ProcessBirth {
+        let inside = self.status(pid, "NSpid:").and_then(|pids| pids.split_ascii_whitespace().last()?.parse().ok());
+        ProcessBirth { started: self.started(pid), pid_inside: inside.filter(|inside| *inside != pid) }
+    }
+
+    /// The kernel's boot id and the host's name: a boot tells a restart of the node.
+    pub fn boot_id(&self) -> Option<String> {
+        self.kernel_text("sys/kernel/random/boot_id")
+    }
+
+    /// Host name, as this process sees it.
+    pub fn host_name(&self) -> Option<String> {
+        self.kernel_text("sys/kernel/hostname")
+    }
+
+    /// Of this root, else of this machine.
+    fn kernel_text(&self, file: &str) -> Option<String> {
+        let text = std::fs::read_to_string(self.root.join(file))
+            .or_else(|_| std::fs::read_to_string(Path::new("/proc").join(file)))
+            .ok()?;
+        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
     }
 
     /// The name it goes by: the program's file name, else what the kernel calls it.
@@ -120,13 +179,14 @@ impl ProcFs {
     }
 
     fn parent(&self, pid: u32) -> Option<u32> {
+        self.status(pid, "PPid:")?.parse().ok().filter(|parent| *parent != 0)
+    }
+
+    fn status(&self, pid: u32, field: &str) -> Option<String> {
         let status = std::fs::read(self.of(pid, "status")).ok()?;
         // The name in the first line is the process's own choice and need not be UTF-8.
-        String::from_utf8_lossy(&status)
-            .lines()
-            .find_map(|line| line.strip_prefix("PPid:"))
-            .and_then(|value| value.trim().parse().ok())
-            .filter(|parent| *parent != 0)
+        let status = String::from_utf8_lossy(&status);
+        status.lines().find_map(|line| line.strip_prefix(field)).map(|value| value.trim().to_owned())
     }
 
     fn program(&self, pid: u32) -> Option<PathBuf> {
@@ -214,7 +274,10 @@ mod tests {
         proc.process(50, 1, "/usr/bin/python3", &["SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_JOB_ID=77", "RANK=12"]);
         proc.process(51, 1, "/usr/bin/python3", &["SLURM_PROCID=1", "SLURM_LOCALID=0", "SLURM_NTASKS=2"]);
         proc.process(52, 1, "/usr/bin/python3", &["OMPI_COMM_WORLD_RANK=3", "SLURM_PROCID=0", "RANK=", "PMI_RANK=4"]);
-        assert_eq!((proc.ranked(50).rank, proc.ranked(50).job), (Rank(12), Some("77".into())));
+        assert_eq!(
+            (proc.ranked(50).rank, proc.ranked(50).job.map(|job| job.to_string())),
+            (Rank(12), Some("slurm:77".into()))
+        );
         assert_eq!((proc.ranked(51).rank, proc.ranked(51).world_size), (Rank(1), Some(2)));
         assert_eq!(proc.ranked(52).variable, "OMPI_COMM_WORLD_RANK");
     }
@@ -227,6 +290,44 @@ mod tests {
         proc.process(62, 61, "/usr/bin/python3", &["SLURM_PROCID=2"]);
         assert_eq!(proc.ranked(61).helper_of, None);
         assert_eq!(proc.ranked(62).helper_of, Some(61));
+    }
+
+    #[test]
+    fn helpers_of_helpers_lead_to_the_rank() {
+        let proc = FakeProc::new();
+        proc.process(63, 1, "/usr/bin/python3", &["HOME=/root"]);
+        proc.process(64, 63, "/usr/bin/python3", &["RANK=3"]);
+        proc.process(65, 64, "/usr/bin/python3", &["RANK=3"]);
+        proc.process(66, 65, "/usr/bin/python3", &["RANK=3"]);
+        assert_eq!(proc.ranked(64).helper_of, None);
+        assert_eq!((proc.ranked(65).helper_of, proc.ranked(66).helper_of), (Some(64), Some(64)));
+    }
+
+    #[test]
+    fn a_pid_that_is_used_again_is_another_process() {
+        let proc = FakeProc::new();
+        proc.process(67, 1, "/usr/bin/python3", &["RANK=0"]);
+        let folder = proc.0.path().join("67");
+        let stat = |started: u64| format!("67 (a) b (c) S 1 67 67 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {started} 0 0\n");
+        fs::write(folder.join("stat"), stat(4711)).unwrap();
+        fs::write(folder.join("status"), "Name:\tpt\nPPid:\t1\nNSpid:\t67\t12\n").unwrap();
+        let fs = ProcFs::at(proc.0.path());
+        assert_eq!(fs.birth(67), ProcessBirth { started: Some(4711), pid_inside: Some(12) });
+        std::fs::write(folder.join("stat"), stat(9000)).unwrap();
+        std::fs::write(folder.join("status"), "NSpid:\t67\n").unwrap();
+        assert_eq!(fs.birth(67), ProcessBirth { started: Some(9000), pid_inside: None });
+        assert_eq!(fs.birth(68), ProcessBirth::default());
+        let own = ProcFs::default().started(std::process::id());
+        assert!(own.is_some_and(|ticks| ticks > 0), "{own:?}");
+    }
+
+    #[test]
+    fn the_machine_says_its_name() {
+        assert!(ProcFs::default().host_name().is_some_and(|name| !name.contains('\n')));
+        let proc = FakeProc::new();
+        fs::create_dir_all(proc.0.path().join("sys/kernel")).unwrap();
+        fs::write(proc.0.path().join("sys/kernel/hostname"), "gpu7\n").unwrap();
+        assert_eq!(ProcFs::at(proc.0.path()).host_name().as_deref(), Some("gpu7"));
     }
 
     #[test]

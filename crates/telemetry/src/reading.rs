@@ -6,7 +6,7 @@
 use crate::devices::{self, Found};
 use crate::memory::{self, DeviceMemory};
 use crate::nvml::{Nvml, words};
-use crate::process_list::{self, Listed};
+use crate::process_list::{self, Listed, Lists};
 use crate::rank::{ProcFs, ProcessIdentity, RankIdentity};
 use nvml_wrapper::error::NvmlError;
 use rankscope_model::{
@@ -91,7 +91,7 @@ impl Nvml {
     }
 
     /// `12.4` out of the driver's 12040.
-    fn cuda_version(&self) -> Option<String> {
+    pub(crate) fn cuda_version(&self) -> Option<String> {
         let version = self.wrapper.sys_cuda_driver_version().ok()?;
         let (major, minor) =
             (nvml_wrapper::cuda_driver_version_major(version), nvml_wrapper::cuda_driver_version_minor(version));
@@ -109,7 +109,7 @@ impl Nvml {
         let (mut answered, mut lacking) = (false, false);
         for device in found {
             let Some(handle) = &device.handle else { continue };
-            let (processes, failure) = process_list::read(handle);
+            let (processes, failure) = process_list::read(self, handle, Lists::All);
             answered |= failure.is_none() || !processes.is_empty();
             if let Some(error) = failure {
                 lacking = true;
@@ -232,7 +232,7 @@ fn device_row(
         let _ = write!(line, ", {text}");
     }
     let _ = match memory {
-        Some(DeviceMemory { used, total }) => {
+        Some(DeviceMemory { used, total, .. }) => {
             write!(line, ", used {} of {}", mebibytes(used), mebibytes(total))
         }
         None => write!(line, ", memory not told"),
@@ -259,7 +259,8 @@ fn device_row(
     }
 }
 
-fn place(subject: Subject, slice: Option<(u32, u32)>) -> Subject {
+/// Where a process that `subject` lists holds its memory.
+pub(crate) fn place(subject: Subject, slice: Option<(u32, u32)>) -> Subject {
     match (subject, slice) {
         (Subject::Device(device), Some((gpu_instance, compute_instance))) => {
             Subject::MigSlice { device, gpu_instance, compute_instance }

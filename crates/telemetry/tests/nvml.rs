@@ -112,12 +112,12 @@ fn without_the_second_memory_call_all_devices_use_the_first() {
 
 #[test]
 fn a_list_that_grows_while_it_is_read_is_read_again() {
-    // The wrapper leaves room for five more; ten do not fit at first.
-    let reading = read("gpu total=1000\nprocess gpu=0 pid=1 used=10\ngrow by=10 times=1\n");
-    assert_eq!(reading.table.processes.len(), 11);
+    // There is room for 64 at first, and later for five more than were counted.
+    let reading = read("gpu total=1000\nprocess gpu=0 pid=1 used=10\ngrow by=80 times=2\n");
+    assert_eq!(reading.table.processes.len(), 161);
     assert_eq!(reading.table.listing, ProcessListing::Listed);
 
-    let restless = read("gpu total=1000\nprocess gpu=0 pid=1 used=10\ngrow by=10 times=50\n");
+    let restless = read("gpu total=1000\nprocess gpu=0 pid=1 used=10\ngrow by=80 times=50\n");
     assert_eq!(restless.table.listing, ProcessListing::Missing);
     assert_eq!(
         restless.warnings,

@@ -1,6 +1,8 @@
 //! The C functions. Each keeps to `nvml.h`: its structure layouts, its return codes, its way of answering lists.
 
+use crate::level::Level;
 use crate::place;
+use crate::player::Player;
 use crate::scenario::{Device, List, Process, Scenario};
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,12 +17,15 @@ const INVALID_ARGUMENT: Return = 2;
 const NOT_SUPPORTED: Return = 3;
 const NOT_FOUND: Return = 6;
 const INSUFFICIENT_SIZE: Return = 7;
+const TIMEOUT: Return = 10;
 const VERSION_MISMATCH: Return = 25;
 const UNKNOWN: Return = 999;
 
 /// All ones: a figure that the driver does not have.
 const NO_VALUE: c_ulonglong = c_ulonglong::MAX;
 const NO_INSTANCE: c_uint = c_uint::MAX;
+/// The bit of an Xid in an event's type.
+const CRITICAL_XID: c_ulonglong = 8;
 /// Size of the structure and version 2, as `NVML_STRUCT_VERSION` makes it.
 const MEMORY_V2: c_uint = 0x0200_0028;
 
@@ -55,6 +60,15 @@ struct Utilization {
 }
 
 #[repr(C)]
+struct EventData {
+    device: Handle,
+    kind: c_ulonglong,
+    data: c_ulonglong,
+    gpu_instance: c_uint,
+    compute_instance: c_uint,
+}
+
+#[repr(C)]
 struct PciInfo {
     bus_id_legacy: [c_char; 16],
     domain: c_uint,
@@ -65,21 +79,55 @@ struct PciInfo {
     bus_id: [c_char; 32],
 }
 
-static PLAYED: Mutex<Option<Scenario>> = Mutex::new(None);
+static PLAYED: Mutex<Option<Player>> = Mutex::new(None);
 
-fn played() -> MutexGuard<'static, Option<Scenario>> {
+fn played() -> MutexGuard<'static, Option<Player>> {
     PLAYED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn with_player(answer: impl FnOnce(&mut Player) -> Return) -> Return {
+    let mut played = played();
+    let Some(player) = played.as_mut() else { return UNINITIALIZED };
+    player.advance();
+    if player.dead { UNINITIALIZED } else { answer(player) }
+}
+
 fn with_scenario(answer: impl FnOnce(&mut Scenario) -> Return) -> Return {
-    played().as_mut().map_or(UNINITIALIZED, answer)
+    with_player(|player| answer(&mut player.scenario))
 }
 
 fn with_device(handle: Handle, answer: impl FnOnce(&Device) -> Return) -> Return {
     with_scenario(|scenario| match number(handle).and_then(|number| scenario.devices.get(number)) {
+        Some(device) if device.removed => INVALID_ARGUMENT,
         Some(device) if device.code != 0 => device.code,
         Some(device) => answer(device),
         None => INVALID_ARGUMENT,
+    })
+}
+
+/// A figure that the device has or does not know.
+unsafe fn figure<T>(handle: Handle, place: *mut T, which: impl FnOnce(&Device) -> Option<T>) -> Return {
+    with_device(handle, |device| match which(device) {
+        Some(value) => {
+            // SAFETY: as nvml.h asks of the caller.
+            unsafe { place.write(value) };
+            SUCCESS
+        }
+        None => NOT_SUPPORTED,
+    })
+}
+
+/// Answers with what the device uses now.
+fn with_used(handle: Handle, answer: impl FnOnce(&Device, u64) -> Return) -> Return {
+    with_player(|player| {
+        let now = player.now();
+        let found = number(handle).and_then(|number| Some((number, player.scenario.devices.get(number)?)));
+        match found {
+            Some((_, device)) if device.removed => INVALID_ARGUMENT,
+            Some((_, device)) if device.code != 0 => device.code,
+            Some((number, device)) => answer(device, player.scenario.used(device, number, now)),
+            None => INVALID_ARGUMENT,
+        }
     })
 }
 
@@ -115,14 +163,15 @@ fn fixed_text<const N: usize>(text: &str) -> [c_char; N] {
 
 #[unsafe(export_name = "nvmlInit_v2")]
 extern "C" fn init() -> Return {
-    let text = place::folder().and_then(|folder| std::fs::read_to_string(folder.join("nvml-stub.conf")).ok());
-    match text.as_deref().and_then(Scenario::parse) {
-        Some(scenario) if scenario.init_code != 0 => scenario.init_code,
-        Some(scenario) => {
-            *played() = Some(scenario);
+    let Some(folder) = place::folder() else { return UNKNOWN };
+    let text = std::fs::read_to_string(folder.join("nvml-stub.conf")).ok();
+    let Some(scenario) = text.as_deref().and_then(Scenario::parse) else { return UNKNOWN };
+    match Player::begin(scenario, folder) {
+        Ok(player) => {
+            *played() = Some(player);
             SUCCESS
         }
-        None => UNKNOWN,
+        Err(code) => code,
     }
 }
 
@@ -226,8 +275,8 @@ unsafe extern "C" fn pci_info(device: Handle, pci: *mut PciInfo) -> Return {
 /// Total is used and free; used counts the reserve in.
 #[unsafe(export_name = "nvmlDeviceGetMemoryInfo")]
 unsafe extern "C" fn memory_v1(device: Handle, memory: *mut MemoryV1) -> Return {
-    with_device(device, |device| {
-        let used = device.used + device.reserved;
+    with_used(device, |device, used| {
+        let used = used + device.reserved;
         // SAFETY: as nvml.h asks of the caller.
         unsafe { memory.write(MemoryV1 { total: device.total, free: device.total.saturating_sub(used), used }) };
         SUCCESS
@@ -241,20 +290,14 @@ unsafe extern "C" fn memory_v2(device: Handle, memory: *mut MemoryV2) -> Return 
     if code != 0 {
         return code;
     }
-    with_device(device, |device| {
+    with_used(device, |device, used| {
         // SAFETY: as nvml.h asks of the caller; the version tells that it is this structure.
         unsafe {
             if (*memory).version != MEMORY_V2 {
                 return VERSION_MISMATCH;
             }
-            let free = device.total.saturating_sub(device.used + device.reserved);
-            memory.write(MemoryV2 {
-                version: MEMORY_V2,
-                total: device.total,
-                reserved: device.reserved,
-                free,
-                used: device.used,
-            });
+            let free = device.total.saturating_sub(used + device.reserved);
+            memory.write(MemoryV2 { version: MEMORY_V2, total: device.total, reserved: device.reserved, free, used });
         }
         SUCCESS
     })
@@ -262,13 +305,97 @@ unsafe extern "C" fn memory_v2(device: Handle, memory: *mut MemoryV2) -> Return 
 
 #[unsafe(export_name = "nvmlDeviceGetUtilizationRates")]
 unsafe extern "C" fn utilization(device: Handle, rates: *mut Utilization) -> Return {
-    with_device(device, |device| match device.busy {
-        Some(gpu) => {
+    // SAFETY: as nvml.h asks of the caller.
+    unsafe { figure(device, rates, |device| device.busy.map(|gpu| Utilization { gpu, memory: gpu / 2 })) }
+}
+
+/// Milliwatts.
+#[unsafe(export_name = "nvmlDeviceGetPowerUsage")]
+unsafe extern "C" fn power(device: Handle, power: *mut c_uint) -> Return {
+    // SAFETY: as nvml.h asks of the caller.
+    unsafe { figure(device, power, |device| device.power.map(|watts| watts * 1000)) }
+}
+
+#[unsafe(export_name = "nvmlDeviceGetTemperature")]
+unsafe extern "C" fn temperature(device: Handle, sensor: c_uint, degrees: *mut c_uint) -> Return {
+    if sensor != 0 {
+        return INVALID_ARGUMENT;
+    }
+    // SAFETY: as nvml.h asks of the caller.
+    unsafe { figure(device, degrees, |device| device.temperature) }
+}
+
+/// The same for all kinds of clocks.
+#[unsafe(export_name = "nvmlDeviceGetClockInfo")]
+unsafe extern "C" fn clock(device: Handle, _kind: c_uint, megahertz: *mut c_uint) -> Return {
+    // SAFETY: as nvml.h asks of the caller.
+    unsafe { figure(device, megahertz, |device| device.clock) }
+}
+
+#[unsafe(export_name = "nvmlDeviceGetCurrentClocksThrottleReasons")]
+unsafe extern "C" fn throttle(device: Handle, reasons: *mut c_ulonglong) -> Return {
+    // SAFETY: as nvml.h asks of the caller.
+    unsafe { figure(device, reasons, |device| device.throttle) }
+}
+
+#[unsafe(export_name = "nvmlDeviceGetComputeMode")]
+unsafe extern "C" fn compute_mode(device: Handle, mode: *mut c_uint) -> Return {
+    // SAFETY: as nvml.h asks of the caller.
+    unsafe { figure(device, mode, |device| device.compute_mode) }
+}
+
+#[unsafe(export_name = "nvmlDeviceGetEccMode")]
+unsafe extern "C" fn ecc_mode(device: Handle, current: *mut c_uint, pending: *mut c_uint) -> Return {
+    with_device(device, |device| match device.ecc {
+        Some(ecc) => {
             // SAFETY: as nvml.h asks of the caller.
-            unsafe { rates.write(Utilization { gpu, memory: gpu / 2 }) };
+            unsafe {
+                current.write(ecc.into());
+                pending.write(ecc.into());
+            }
             SUCCESS
         }
         None => NOT_SUPPORTED,
+    })
+}
+
+/// There is one set, which knows all devices.
+#[unsafe(export_name = "nvmlEventSetCreate")]
+unsafe extern "C" fn event_set_create(set: *mut Handle) -> Return {
+    with_scenario(|_| {
+        // SAFETY: as nvml.h asks of the caller.
+        unsafe { set.write(handle(0)) };
+        SUCCESS
+    })
+}
+
+#[unsafe(export_name = "nvmlEventSetFree")]
+extern "C" fn event_set_free(_set: Handle) -> Return {
+    SUCCESS
+}
+
+#[unsafe(export_name = "nvmlDeviceRegisterEvents")]
+extern "C" fn register_events(device: Handle, _types: c_ulonglong, _set: Handle) -> Return {
+    with_device(device, |_| SUCCESS)
+}
+
+/// Never waits: what has not happened yet is a time-out.
+#[unsafe(export_name = "nvmlEventSetWait_v2")]
+unsafe extern "C" fn event_set_wait(_set: Handle, data: *mut EventData, _timeout: c_uint) -> Return {
+    with_player(|player| match player.xids.pop_front() {
+        Some((gpu, number)) => {
+            let event = EventData {
+                device: handle(gpu),
+                kind: CRITICAL_XID,
+                data: number,
+                gpu_instance: NO_INSTANCE,
+                compute_instance: NO_INSTANCE,
+            };
+            // SAFETY: as nvml.h asks of the caller.
+            unsafe { data.write(event) };
+            SUCCESS
+        }
+        None => TIMEOUT,
     })
 }
 
@@ -314,6 +441,7 @@ unsafe extern "C" fn mig_handle(device: Handle, place: c_uint, slice: *mut Handl
             .devices
             .iter()
             .enumerate()
+            .filter(|(_, candidate)| !candidate.removed)
             .filter(|(_, candidate)| candidate.slice.is_some_and(|(gpu, ..)| Some(gpu) == parent));
         match slices.nth(place as usize) {
             Some((number, _)) => {
@@ -373,7 +501,9 @@ unsafe fn processes(device: Handle, list: List, count: *mut c_uint, infos: *mut 
     if code != SUCCESS {
         return code;
     }
-    with_scenario(|scenario| {
+    with_player(|player| {
+        let now = player.now();
+        let scenario = &mut player.scenario;
         let mut running = running(scenario, device, list);
         // SAFETY: as nvml.h asks of the caller.
         let room = unsafe { *count } as usize;
@@ -384,7 +514,7 @@ unsafe fn processes(device: Handle, list: List, count: *mut c_uint, infos: *mut 
             scenario.processes.extend((0..scenario.grow_by).map(|n| Process {
                 gpu,
                 pid: 900_000 + n + 100 * scenario.grow_times,
-                used: Some(0),
+                used: Some(Level::default()),
                 list,
                 slice: None,
             }));
@@ -399,7 +529,7 @@ unsafe fn processes(device: Handle, list: List, count: *mut c_uint, infos: *mut 
             let (gpu_instance, compute_instance) = process.slice.unwrap_or((NO_INSTANCE, NO_INSTANCE));
             let info = ProcessInfo {
                 pid: process.pid,
-                used: process.used.unwrap_or(NO_VALUE),
+                used: process.used.map_or(NO_VALUE, |used| used.at(now)),
                 gpu_instance,
                 compute_instance,
             };

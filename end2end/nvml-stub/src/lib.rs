@@ -6,5 +6,8 @@
 //! a library of its own.
 
 mod calls;
+mod level;
 mod place;
+mod player;
+mod proc_tree;
 mod scenario;

@@ -1,6 +1,9 @@
 //! The stub library, built once and copied for each test with what it is to play.
 
-use rankscope_telemetry::{Nvml, NvmlState};
+// Each test file uses some of this.
+#![allow(dead_code)]
+
+use rankscope_telemetry::{Nvml, NvmlState, ProcFs};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -38,6 +41,16 @@ impl Stub {
     /// The library's file.
     pub fn library(&self) -> PathBuf {
         self.folder.path().join("libnvidia-ml.so.1")
+    }
+
+    /// The processes of the scenario's `proc` lines.
+    pub fn proc(&self) -> ProcFs {
+        ProcFs::at(self.folder.path().join("proc"))
+    }
+
+    /// Plays something else from the next initialisation on.
+    pub fn play(&self, scenario: &str) {
+        std::fs::write(self.folder.path().join("nvml-stub.conf"), scenario).unwrap();
     }
 
     /// Opened as the product opens the driver's.
