@@ -19,6 +19,7 @@ mod input;
 mod plausible;
 mod policy;
 mod questions;
+mod readings;
 mod refs;
 mod remedies;
 mod rules;

@@ -30,6 +30,8 @@ pub struct Policy {
     pub context_max: Bytes,
     /// Above this a context-size row also holds some tensors (causes.md lists bare contexts up to about 1000 MiB).
     pub context_bare: Bytes,
+    /// Smallest size that passes for a context: 150 MiB, the smallest that was reported (causes.md: 153).
+    pub context_least: Bytes,
     /// From here on a row is the size of model or optimizer state (causes.md: 1.5 GB).
     pub state_min: Bytes,
     /// A row below this share of the same process's largest row is a visit, not a second home. One half: replicas of
@@ -71,6 +73,17 @@ pub struct Policy {
     pub growth_steady: f64,
     /// Growth over the record below this share of the start is drift of the cache, not a leak. 10 %.
     pub growth_share: f64,
+    /// Share of a peak that may be left after a spike at the start. Two thirds: what is given back is then more than
+    /// what the cache of one more layer or a smaller validation batch would be.
+    pub spike_left: f64,
+    /// A card this many times above the median is far above. 1.5: half as much again, which neither contexts nor the
+    /// jitter of readings between two steps make.
+    pub far_above: f64,
+    /// Share by which equal ranks may differ when they begin. 0.25: the first batches of different lengths do.
+    pub begin_alike: f64,
+    /// Jumps to a new plateau that few cards make at a time, from which they tell of input. 4: one or two are what a
+    /// save or an evaluation of one rank leaves in its cache.
+    pub lone_jumps: usize,
     /// Part of the gap from which a mechanism is said to explain it.
     pub explains_most: f64,
     /// Part of the gap below which a mechanism cannot be its cause.
@@ -120,6 +133,7 @@ impl Default for Policy {
             capacity_tolerance: 0.05,
             context_max: Bytes::from_mib(1434),
             context_bare: Bytes::from_mib(1024),
+            context_least: Bytes::from_mib(150),
             state_min: Bytes(1_500_000_000),
             visit_share: 0.5,
             everyone_everywhere: 0.6,
@@ -137,6 +151,10 @@ impl Default for Policy {
             growth_points: 8,
             growth_steady: 0.9,
             growth_share: 0.10,
+            spike_left: 0.67,
+            far_above: 1.5,
+            begin_alike: 0.25,
+            lone_jumps: 4,
             explains_most: 0.7,
             explains_little: 0.1,
             sibling_pids: 64,

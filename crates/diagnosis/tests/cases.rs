@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Right answers on `full/` and `given/`, as reached; raise them when rules or readers get better.
-const FLOOR: (usize, usize) = (73, 32);
+const FLOOR: (usize, usize) = (73, 42);
 
 /// One case's own words.
 struct Case {

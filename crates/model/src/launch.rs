@@ -115,6 +115,15 @@ pub enum LaunchSetting {
         /// The other one.
         other: u32,
     },
+    /// The physical GPU that a process works on, by its PCI bus id; once for each GPU of the process.
+    PhysicalGpu(String),
+    /// NCCL's own error that two ranks of one communicator sit on the same GPU.
+    SharedGpu {
+        /// One rank.
+        one: u32,
+        /// The other one.
+        other: u32,
+    },
     /// What accelerate is told to use: `MULTI_GPU`, `FSDP`, `DEEPSPEED`, `NO`.
     DistributedType(String),
     /// Another variable that changes memory, by name and value (`NCCL_BUFFSIZE`).
@@ -197,6 +206,8 @@ impl LaunchSetting {
             Self::PipelineParallel(_) => "pipeline parallel size",
             Self::MixedPrecision(_) => "mixed precision",
             Self::UnequalGpus { .. } => "unequal GPUs",
+            Self::PhysicalGpu(_) => "physical GPU",
+            Self::SharedGpu { .. } => "GPU shared by two ranks",
             Self::DistributedType(_) => "distributed type",
             Self::Variable { name, .. } => name,
         }

@@ -6,6 +6,7 @@
 use crate::case::Case;
 use crate::collect;
 use crate::combine::{Claim, Ledger, Mechanism};
+use crate::imbalance::Source;
 use crate::policy::{UNREADABLE_NAMES, weight};
 use crate::stats::lower_median;
 use crate::tables::{Gpu, TableView, same_capacity, sizes_of, sum_of};
@@ -61,6 +62,43 @@ fn without_process_rows(case: &Case, ledger: &mut Ledger) {
     for oom in case.evidence.ooms.iter().filter(|oom| !oom.others.is_empty()) {
         listed_by_oom(case, oom, ledger);
     }
+    first_card(case, ledger);
+}
+
+/// Used memory alone, and the first card is the only one above the others. Much leaves that behind; what the catalogue
+/// shows most often is named, each with little, so that the reader knows what to look for.
+fn first_card(case: &Case, ledger: &mut Ledger) {
+    let Some((comparison, spread)) = &case.main else { return };
+    let (Source::Tables(_), [card]) = (&comparison.source, spread.heaviest.as_slice()) else { return };
+    let first = comparison.values.iter().map(|(subject, _)| *subject).min();
+    let others = u64::try_from(comparison.values.len().saturating_sub(1)).unwrap_or(u64::MAX);
+    let Some(each) = spread.gap().checked_div(others) else { return };
+    if spread.is_low_outlier || first != Some(*card) || *card != Subject::Device(0) {
+        return;
+    }
+    let places: Vec<_> = case.focus().iter().flat_map(|(_, view)| view.gpus.iter().map(|gpu| &gpu.row.at)).collect();
+    let refs = case.refs(places);
+    let text = format!("{card}, the first one, is the only card above the others, by {}.", Bytes(spread.gap()));
+    if (case.policy.context_least.0..=case.policy.context_max.0).contains(&each) {
+        let text =
+            format!("{text} That is {} for each other card, what a stray context of its process takes.", Bytes(each));
+        ledger.signal(&FAMILY, weight::FAINT, text, &refs);
+    } else {
+        ledger.signal(
+            &[CauseLabel::CkptNoMapLocation, CauseLabel::HardcodedOrDefaultDevice],
+            weight::FAINT,
+            &text,
+            &refs,
+        );
+    }
+    let duties = [
+        CauseLabel::DataparallelMaster,
+        CauseLabel::Rank0Eval,
+        CauseLabel::CkptStateGather,
+        CauseLabel::Rank0LoggingOrTrace,
+        CauseLabel::Rank0AuxBuffers,
+    ];
+    ledger.signal(&duties, weight::FAINT, &text, &refs);
 }
 
 fn listed_by_oom(case: &Case, oom: &OomEvent, ledger: &mut Ledger) {

@@ -16,6 +16,9 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
         more_processes_than_devices(case, launch, ledger);
     }
     one_device_each(case, ledger);
+    physical_gpus(case, ledger);
+    shared_gpu(case, ledger);
+    engine_in_log(case, ledger);
     one_process_or_many(case, ledger);
     left_alone(case, ledger);
     unequal(case, ledger);
@@ -132,6 +135,110 @@ fn one_device_each(case: &Case, ledger: &mut Ledger) {
         ledger.signal(&[CauseLabel::RankGpuMapping], weight::GOOD, &text, &refs);
         suspect(ledger, ItemStatus::Suspect, Some(CauseLabel::RankGpuMapping), text, refs);
     }
+}
+
+/// Each rank's log names the card that it works on: several on one, or each on all.
+fn physical_gpus(case: &Case, ledger: &mut Ledger) {
+    let mut of_rank: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
+    let mut places: Vec<&LaunchFact> = Vec::new();
+    for fact in facts(case) {
+        if let (Some(rank), LaunchSetting::PhysicalGpu(bus)) = (fact.rank, &fact.what) {
+            of_rank.entry(rank.0).or_default().insert(bus);
+            places.push(fact);
+        }
+    }
+    let cards: BTreeSet<&str> = of_rank.values().flatten().copied().collect();
+    if of_rank.len() < 2 {
+        return;
+    }
+    let refs = case.refs(places.iter().map(|fact| &fact.at));
+    let ranks = words::counted(of_rank.len(), "rank", "ranks");
+    if cards.len() >= 2 && of_rank.values().all(|own| *own == cards) {
+        let text = format!("Each of {ranks} opens all {} GPUs in its log.", words::count(cards.len()));
+        ledger.signal(&[CauseLabel::FrameworkPrealloc], weight::GOOD, &text, &refs);
+        ledger.signal(&[CauseLabel::RankGpuMapping], weight::FAIR, &text, &refs);
+        suspect(ledger, ItemStatus::Suspect, None, text, refs);
+        return;
+    }
+    let on = |card: &str| of_rank.values().filter(|own| own.len() == 1 && own.contains(card)).count();
+    let crowd: Vec<(usize, &str)> = cards.iter().map(|card| (on(card), *card)).collect();
+    let (Some(most), Some(least)) = (crowd.iter().max(), crowd.iter().min()) else { return };
+    let label = CauseLabel::RankGpuMapping;
+    if most.0 < 2 {
+        let text = format!("Each of {ranks} names another GPU as its own in the log.");
+        ledger.signal(&[label], -weight::STRONG, &text, &refs);
+        suspect(ledger, ItemStatus::Pass, None, text, refs);
+        return;
+    }
+    // Bus ids are the same on equal nodes: as many ranks on each card may be as many nodes.
+    if cards.len() >= 2 && most.0 == least.0 {
+        return;
+    }
+    let many = most.0 >= 3;
+    let text = format!(
+        "{} work on the GPU with bus id {}, as their logs say{}.",
+        words::capital(&words::counted(most.0, "rank", "ranks")),
+        most.1,
+        if cards.len() == 1 { ", and none on another" } else { "" }
+    );
+    ledger.signal(&[label], if many { weight::STRONG } else { weight::GOOD }, &text, &refs);
+    ledger.caveat(label, "Nodes with one GPU each show the same bus id; the host names in the log tell.");
+    let because = "several ranks work on it".to_owned();
+    ledger.mechanism(&[label], &Mechanism { because, alone: text.clone(), explained: None });
+    suspect(ledger, if many { ItemStatus::Fail } else { ItemStatus::Suspect }, Some(label), text, refs);
+}
+
+/// NCCL says it outright.
+fn shared_gpu(case: &Case, ledger: &mut Ledger) {
+    let told = facts(case).find_map(|fact| match fact.what {
+        LaunchSetting::SharedGpu { one, other } => Some((fact, one.min(other), one.max(other))),
+        _ => None,
+    });
+    let Some((fact, one, other)) = told else { return };
+    let refs = case.refs([&fact.at]);
+    let text = format!("NCCL finds ranks {one} and {other} on the same GPU.");
+    let label = CauseLabel::RankGpuMapping;
+    ledger.signal(&[label], weight::DECISIVE, &text, &refs);
+    ledger.ranks(&[label], &[one, other]);
+    let because = "two ranks are on it".to_owned();
+    ledger.mechanism(&[label], &Mechanism { because, alone: text.clone(), explained: None });
+    suspect(ledger, ItemStatus::Fail, Some(label), text, refs);
+}
+
+/// Words in the paths of trainers that generate with an engine while they train.
+const GENERATING_TRAINERS: &[&str] = &["grpo", "online_dpo", "rloo", "ppo", "/verl/", "/openrlhf/"];
+
+/// The log shows an inference server, and another process holds the larger part of the card that ran out.
+fn engine_in_log(case: &Case, ledger: &mut Ledger) {
+    let printed = case.evidence.launches.iter().filter(|launch| launch.source == LaunchSource::Log);
+    let engine = printed.flat_map(|launch| &launch.facts).find_map(|fact| match &fact.what {
+        LaunchSetting::InferenceEngine(name) => Some((fact, name)),
+        _ => None,
+    });
+    let Some((fact, name)) = engine else { return };
+    let beside = case.evidence.ooms.iter().filter(|oom| !oom.host_memory).find_map(|oom| match oom.others.as_slice() {
+        [other] if oom.total.is_some_and(|total| other.used.0 >= total.0 / 2) => Some((oom, other)),
+        _ => None,
+    });
+    let Some((oom, other)) = beside else { return };
+    let refs = case.refs([&fact.at, &oom.at]);
+    let text =
+        format!("The log shows {name}, and PID {} holds {} of the card that ran out of memory.", other.pid, other.used);
+    let label = CauseLabel::ColocatedEngineOrDeviceMap;
+    ledger.signal(&[label], weight::GOOD, &text, &refs);
+    let generates = oom.frames.iter().any(|frame| {
+        let file = frame.file.to_ascii_lowercase();
+        GENERATING_TRAINERS.iter().any(|word| file.contains(word))
+    });
+    if generates {
+        let reason = "The trainer that failed generates with an inference engine while it trains.";
+        ledger.signal(&[label], weight::FAIR, reason, &refs);
+    }
+    let against = "A server of the same log is of this job, not a stranger.";
+    ledger.signal(&[CauseLabel::OtherTenant, CauseLabel::ZombieLeftover], -weight::FAINT, against, &refs);
+    let because = format!("{name} of the same job holds memory on it");
+    ledger.mechanism(&[label], &Mechanism { because, alone: text.clone(), explained: Some(other.used.0) });
+    suspect(ledger, ItemStatus::Suspect, Some(label), text, refs);
 }
 
 /// A launcher of many processes speaks against one process on all cards, and the other way round.

@@ -6,8 +6,10 @@ use crate::combine::{Claim, Ledger, Mechanism};
 use crate::policy::weight;
 use crate::words;
 use rankscope_model::{
-    Bytes, CauseLabel, EvidenceRef, Item, ItemStatus, OomEvent, Severity, SnapshotDevice, SnapshotEvidence, StepRecord,
+    Bytes, CauseLabel, EvidenceRef, Item, ItemStatus, OomEvent, ProcessRow, Rank, Severity, SnapshotDevice,
+    SnapshotEvidence, StepRecord,
 };
+use std::collections::BTreeMap;
 
 const ITEM: Item = Item::MemoryStats;
 
@@ -47,6 +49,7 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
             refs,
         });
     }
+    beyond_the_allocator(case, ledger);
     if let Some(cache) =
         log_cache(case).filter(|_| events.iter().all(|oom| is_nccl(oom)) && case.evidence.snapshots.is_empty())
     {
@@ -119,7 +122,7 @@ fn message(case: &Case, oom: &OomEvent, ledger: &mut Ledger) -> Option<Split> {
         let text = format!("{} NCCL itself could not allocate.", of_rank(oom));
         // Beside a large cache NCCL is the victim: the memory is there, and PyTorch keeps it.
         let gain = if log_cache(case).is_some() { weight::FAIR } else { weight::STRONG };
-        outside(oom, gain, text, None, &refs, ledger);
+        outside(oom.rank, gain, text, None, &refs, ledger);
         return Some(Split { is_large: true, ..Split::default() });
     }
     let allocated = oom.allocated?;
@@ -141,23 +144,75 @@ fn message(case: &Case, oom: &OomEvent, ledger: &mut Ledger) -> Option<Split> {
             is_large = true;
             let text = format!("{} {beyond} of this process's {all} are outside PyTorch's allocator.", of_rank(oom));
             // Just above the line, or little beside the rest, a context and a library or two would do.
-            let is_clear =
-                beyond.0 >= 2 * policy.outside_pytorch_min.0 && beyond.0 as f64 >= all.0 as f64 * policy.notice_share;
-            let gain = if is_clear { weight::STRONG } else { weight::FAIR };
-            outside(oom, gain, text, Some(beyond), &refs, ledger);
+            let gain = if is_clearly_outside(case, beyond, all) { weight::STRONG } else { weight::FAIR };
+            outside(oom.rank, gain, text, Some(beyond), &refs, ledger);
         }
     }
     let beyond = oom.this_process.map(|all| all.saturating_sub(reserved));
     Some(Split { is_large, allocated, cached, outside: beyond })
 }
 
-fn outside(oom: &OomEvent, gain: f64, text: String, bytes: Option<Bytes>, refs: &[EvidenceRef], ledger: &mut Ledger) {
+/// From where on memory outside the allocator is more than a context and a library or two.
+fn is_clearly_outside(case: &Case, beyond: Bytes, all: Bytes) -> bool {
+    let policy = case.policy;
+    beyond.0 >= 2 * policy.outside_pytorch_min.0 && beyond.0 as f64 >= all.0 as f64 * policy.notice_share
+}
+
+/// What the driver counts for a rank's process, less what its own log says PyTorch ever reserved.
+fn beyond_the_allocator(case: &Case, ledger: &mut Ledger) {
+    let Some((_, view)) = case.focus().filter(|(_, view)| view.lists_processes()) else { return };
+    let mut reserved: BTreeMap<Rank, (Bytes, &StepRecord)> = BTreeMap::new();
+    for (_, row) in case.steps.records() {
+        let (Some(rank), Some(most)) = (row.subject.rank().map(Rank), row.peak_reserved.max(row.reserved)) else {
+            continue;
+        };
+        let known = reserved.entry(rank).or_insert((most, row));
+        if most > known.0 {
+            *known = (most, row);
+        }
+    }
+    let homes: Vec<&ProcessRow> =
+        view.in_use(case.policy).iter().flat_map(|gpu| view.residents(gpu.subject, case.policy)).collect();
+    let sizes: Vec<u64> = homes.iter().filter_map(|row| row.used).map(|used| used.0).collect();
+    let (Some(least), Some(most)) = (sizes.iter().min(), sizes.iter().max()) else { return };
+    // Which process is which rank need not be known where all are equal.
+    let are_alike = sizes.len() == homes.len() && homes.len() >= 2 && !case.policy.differs(*most, *least);
+    let own = |rank: Rank| {
+        let named = homes.iter().find(|row| row.rank == Some(rank)).copied();
+        named.or_else(|| homes.iter().min_by_key(|row| row.used).filter(|_| are_alike).copied())
+    };
+    let found = reserved.iter().filter_map(|(rank, (kept, record))| {
+        let row = own(*rank)?;
+        let all = row.used?;
+        let beyond = all.saturating_sub(*kept);
+        (beyond >= case.policy.outside_pytorch_min).then_some((*rank, beyond, all, *kept, row, *record))
+    });
+    let Some((rank, beyond, all, kept, row, record)) = found.max_by_key(|found| found.1) else { return };
+    let refs = case.refs([&row.at, &record.at]);
+    let text = format!(
+        "The driver counts {all} for the process of rank {}, PyTorch there never reserved more than {kept}: {beyond} are outside its allocator.",
+        rank.0
+    );
+    let gain = if is_clearly_outside(case, beyond, all) { weight::STRONG } else { weight::FAIR };
+    outside(Some(rank), gain, text, Some(beyond), &refs, ledger);
+    let caveat = "The log may end before the table was taken; both must be of the same time.";
+    ledger.caveat(CauseLabel::NcclNontorchBuffers, caveat);
+}
+
+fn outside(
+    rank: Option<Rank>,
+    gain: f64,
+    text: String,
+    bytes: Option<Bytes>,
+    refs: &[EvidenceRef],
+    ledger: &mut Ledger,
+) {
     let label = CauseLabel::NcclNontorchBuffers;
     let is_clear = gain >= weight::STRONG;
     let gain = if ledger.speaks_for(label) { weight::FAINT } else { gain };
     ledger.signal(&[label], gain, &text, refs);
     ledger.caveat(label, "A context takes 0.25 to 0.6 GiB of it; other libraries count here too.");
-    let ranks: Vec<u32> = oom.rank.map(|r| r.0).into_iter().collect();
+    let ranks: Vec<u32> = rank.map(|r| r.0).into_iter().collect();
     ledger.ranks(&[label], &ranks);
     let alone = match bytes {
         Some(bytes) => format!("{bytes} outside PyTorch's allocator is large: NCCL buffers or another library."),

@@ -22,10 +22,12 @@ mod pipeline;
 mod preallocation;
 mod probe;
 mod rank_only_work;
+mod readings;
 mod script;
 mod sharded_init;
 mod unequal_cards;
 mod unsynced_buffers;
+mod worker_counts;
 
 /// The label is one that growth in the log speaks for, and the log shows such growth.
 pub(crate) fn rests_on_growth(case: &Case, label: rankscope_model::CauseLabel) -> bool {
@@ -36,6 +38,7 @@ pub(crate) fn rests_on_growth(case: &Case, label: rankscope_model::CauseLabel) -
 /// Every rule, in checklist order, so that findings are numbered in the order in which a reader meets the items.
 pub(crate) const ALL: &[fn(&Case, &mut Ledger)] = &[
     device_visibility::apply,
+    worker_counts::apply,
     data_parallel::apply,
     other_processes::apply,
     unequal_cards::apply,
@@ -43,6 +46,7 @@ pub(crate) const ALL: &[fn(&Case, &mut Ledger)] = &[
     distributed_init::apply,
     distributed_sampler::apply,
     batch_divisibility::apply,
+    readings::apply,
     optimizer_state::apply,
     sharded_init::apply,
     unsynced_buffers::apply,

@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 
 /// Words of which every form below has one.
 static WORDS: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let words = "(?i)world_?.?size|MEMBER: |Starting with |, total \\d|num_local_procs|VISIBLE_DEVICES|ALLOC_CONF|batch size|Accumulation steps|n_gpu: |\\(GPUs/TPUs\\)|parallel size|ZeRO stage|_per_gpu|nproc_per_node|GPU number|torchrun|torch\\.distributed|accelerate|deepspeed|mpirun|mpiexec|srun|horovodrun|^[+$] |command|cmd = |imbalance between|less than 75% of|^(?:export )?[A-Z][A-Z0-9_]+=|zero_optimization_stage|accumulation_steps";
+    let words = "(?i)world_?.?size|MEMBER: |Starting with |, total \\d|num_local_procs|VISIBLE_DEVICES|ALLOC_CONF|batch size|Accumulation steps|n_gpu: |\\(GPUs/TPUs\\)|parallel size|ZeRO stage|_per_gpu|nproc_per_node|GPU number|torchrun|torch\\.distributed|accelerate|deepspeed|mpirun|mpiexec|srun|horovodrun|^[+$] |command|cmd = |imbalance between|less than 75% of|^(?:export )?[A-Z][A-Z0-9_]+=|zero_optimization_stage|accumulation_steps|pci bus id|Duplicate GPU|Uvicorn running|vLLM API server|LLM engine|SGLang";
     Regex::new(words).ok()
 });
 
@@ -23,7 +23,7 @@ type Read = fn(&Captures<'_>) -> Option<LaunchSetting>;
 /// Forms, and what their groups mean.
 static FORMS: LazyLock<Vec<(Regex, Read)>> = LazyLock::new(|| {
     use LaunchSetting as S;
-    let forms: [(&str, Read); 19] = [
+    let forms: [(&str, Read); 22] = [
         // Megatron-LM `using world size: 64, …`, its list of arguments `world_size ..... 64`, DeepSpeed `dist_world_size=8`
         (r"(?i)\bworld[_ ]size(?: ?[:=] ?| \.{3,} | )(\d+)\b", |c| count(c, 1).map(S::WorldSize)),
         (r"\bdist_world_size=(\d+)", |c| count(c, 1).map(S::WorldSize)),
@@ -54,6 +54,28 @@ static FORMS: LazyLock<Vec<(Regex, Read)>> = LazyLock::new(|| {
             let gpu = |group| c.get(group)?.as_str().parse().ok();
             Some(S::UnequalGpus { lesser: gpu(1)?, other: gpu(2)? })
         }),
+        // TensorFlow: `Created TensorFlow device (/job:… with 14814 MB memory) -> physical GPU (device: 0, …)`
+        (
+            r"Created (?:TensorFlow )?device .* -> (?:physical GPU \()?.*\bpci bus id: ([0-9a-fA-F]+:[0-9a-fA-F:.]+)",
+            |c| Some(S::PhysicalGpu(c.get(1)?.as_str().to_ascii_lowercase())),
+        ),
+        // NCCL
+        (r"Duplicate GPU detected ?: rank (\d+) and rank (\d+) both on", |c| {
+            let rank = |group| c.get(group)?.as_str().parse().ok();
+            Some(S::SharedGpu { one: rank(1)?, other: rank(2)? })
+        }),
+        // Servers that answer with a model, in the log of the training or beside it
+        (
+            r"(Uvicorn) running on http|(vLLM) API server version|Initializing an? (?:V[01] )?(LLM) engine|\b(SGLang) (?:server|Router)",
+            |c| {
+                let name = (1..=4).find_map(|group| c.get(group))?.as_str();
+                Some(S::InferenceEngine(if name == "Uvicorn" {
+                    "a model server (Uvicorn)".into()
+                } else {
+                    name.to_owned()
+                }))
+            },
+        ),
         // DeepSpeed
         (r"ZeRO stage (\d)\b|zero_optimization_stage \.{3,} (\d)", |c| {
             let stage = c.get(1).or_else(|| c.get(2))?.as_str().parse().ok()?;
@@ -195,7 +217,7 @@ mod tests {
     #[test]
     fn every_form_compiles() {
         assert!(WORDS.is_some());
-        assert_eq!(FORMS.len(), 19);
+        assert_eq!(FORMS.len(), 22);
     }
 
     #[test]
@@ -241,6 +263,26 @@ mod tests {
             (
                 "+ CUDA_VISIBLE_DEVICES=0 python train.py",
                 vec![devices(&["0"]), S::Starter(Starter::Python), S::Program("train.py".into())],
+            ),
+            (
+                "I tensorflow/core/common_runtime/gpu/gpu_device.cc:1304] Created TensorFlow device (/job:localhost/replica:0/task:0/device:GPU:0 with 14814 MB memory) -> physical GPU (device: 0, name: Tesla V100, pci bus id: 0000:1A:00.0, compute capability: 7.0)",
+                vec![S::PhysicalGpu("0000:1a:00.0".into())],
+            ),
+            (
+                "Created device /job:localhost/replica:0/task:0/device:GPU:1 with 38388 MB memory:  -> device: 1, name: A100, pci bus id: 0000:3b:00.0, compute capability: 8.0",
+                vec![S::PhysicalGpu("0000:3b:00.0".into())],
+            ),
+            (
+                "node1:52:52 [0] init.cc:521 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1a000",
+                vec![S::SharedGpu { one: 1, other: 0 }],
+            ),
+            (
+                "INFO:     Uvicorn running on http://0.0.0.0:8000 (Press CTRL+C to quit)",
+                vec![S::InferenceEngine("a model server (Uvicorn)".into())],
+            ),
+            (
+                "INFO 03-14 10:43:01 api_server.py:912] vLLM API server version 0.7.3",
+                vec![S::InferenceEngine("vLLM".into())],
             ),
             (
                 "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",

@@ -19,7 +19,8 @@ pub(super) fn apply(told: &mut Told) {
         Binding::Late { set, touch } => late(told, set, touch),
         Binding::Shared { set } => shared(told, set),
         Binding::Missing { at } => missing(told, at),
-        Binding::Framework | Binding::Unknown => {}
+        Binding::Unknown => beyond_the_first(told),
+        Binding::Framework => {}
     }
     order(told);
     mapping(told);
@@ -37,6 +38,32 @@ fn bound(told: &mut Told, set: &ScriptFact) {
     told.ledger.status(Item::DeviceVisibility, ItemStatus::Pass);
     told.claim(Item::DeviceVisibility, None, Severity::Info, text, &[set]);
     in_threads(told);
+}
+
+/// One process that works on a later GPU and never makes it current: what a library does on the current device, a compile,
+/// a pinned copy, a stream, opens a context on GPU 0.
+fn beyond_the_first(told: &mut Told) {
+    let scripts = &told.case.scripts;
+    if scripts.is_distributed() || scripts.is_empty() {
+        return;
+    }
+    let kinds = [FactKind::ModelToDevice, FactKind::NamedDevice];
+    let placed: Vec<&ScriptFact> = kinds.iter().flat_map(|kind| scripts.all(*kind)).collect();
+    let is_later = |fact: &&ScriptFact| match &fact.what {
+        Fact::ModelToDevice { device, .. } | Fact::NamedDevice { device, .. } => {
+            matches!(device.class, DeviceClass::Literal(index) if index > 0)
+        }
+        _ => false,
+    };
+    let later: Vec<&ScriptFact> = placed.iter().copied().filter(is_later).collect();
+    let Some(first) = later.first().copied().filter(|_| later.len() == placed.len()) else { return };
+    let text = format!(
+        "The script works on a later GPU by name ({}) while GPU 0 stays the current device: libraries that use the current one open a context there.",
+        place(told.case, first)
+    );
+    told.signal(&[UNBOUND], weight::FAIR, &text, &later);
+    told.signal(&[HELPER], weight::FAIR, &text, &later);
+    told.claim(Item::DeviceVisibility, Some(UNBOUND), Severity::Info, text, &later);
 }
 
 /// A thread begins with GPU 0 as its current device, whatever the main thread has set.
