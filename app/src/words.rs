@@ -91,6 +91,13 @@ pub fn phase(phase: Option<Phase>) -> &'static str {
     }
 }
 
+/// A clause as a sentence: a capital first, a full stop last.
+pub fn sentence(clause: &str) -> String {
+    let mut letters = clause.chars();
+    let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str())
+}
+
 /// `1 file`, `3 files`.
 pub fn count(n: usize, word: &str) -> String {
     if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") }

@@ -49,5 +49,5 @@ fn peaks(
     sorted.sort_unstable();
     let median = sorted.get(sorted.len().checked_sub(1)? / 2).copied()?;
     let capacity = report.figures.peaks.as_ref().and_then(|peaks| peaks.capacity);
-    Some(Peaks { quantity: comparison.quantity?, bars, median, capacity })
+    Some(Peaks { quantity: comparison.quantity?, bars, median, capacity, per_node: None })
 }

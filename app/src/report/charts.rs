@@ -6,24 +6,50 @@ use super::places::Places;
 use crate::islands::TimelineLens;
 use crate::words;
 use leptos::prelude::*;
-use rankscope_charts::{ChartError, Pattern, Theme, part_pattern, part_token, svg};
-use rankscope_model::{Composition, PartKind, Peaks, Quantity, Report, SeriesAxis, Timeline};
+use rankscope_charts::{ChartError, Pattern, Theme, has_heatmap, heatmap_pattern, part_pattern, part_token, svg};
+use rankscope_model::{
+    Bytes, Composition, PartKind, Peaks, Quantity, Report, Scatter, ScatterCloud, SeriesAxis, Timeline,
+};
 use std::borrow::Cow;
 
 /// Widths of the drawings in CSS pixels, each with its class in the style sheet: the narrowest phones, phones, one
 /// column, two columns.
 const WIDTHS: [(u32, &str); 4] = [(256, "w256"), (320, "w320"), (480, "w480"), (720, "w720")];
 
-/// Timeline, peaks and composition, as far as the evidence has them.
+/// Timeline, heatmap, peaks, scatter and composition, as far as the evidence has them.
 pub fn charts(report: &Report, access: &Access, places: &Places<'_>) -> AnyView {
     let figures = &report.figures;
     let root = access.data_root(report);
+    let files = Files { root: root.clone(), run: report.run.id.clone(), version: report.version };
+    let heatmap = figures.timeline.as_ref().filter(|timeline| has_heatmap(timeline));
     view! {
-        {figures.timeline.as_ref().map(|timeline| timeline_card(timeline, root, report.version))}
-        {figures.peaks.as_ref().map(peaks_card)}
-        {(!figures.composition.is_empty()).then(|| composition_card(&figures.composition, places))}
+        {figures.timeline.as_ref().map(|timeline| timeline_card(timeline, root, report.version, &files))}
+        {heatmap.map(|timeline| heatmap_card(timeline, &files))}
+        {figures.peaks.as_ref().map(|peaks| peaks_card(peaks, &files))}
+        {figures.scatter.as_ref().map(|scatter| scatter_card(scatter, &files))}
+        {(!figures.composition.is_empty()).then(|| composition_card(&figures.composition, places, &files))}
     }
     .into_any()
+}
+
+/// Where the drawings can be had as files; a report on its own offers none.
+struct Files {
+    root: Option<String>,
+    run: String,
+    version: u32,
+}
+
+impl Files {
+    /// Links to one drawing, `timeline` or another name that the server knows.
+    fn links(&self, chart: &str, what: &'static str) -> Option<AnyView> {
+        let root = self.root.as_ref()?;
+        let link = |format: &str, name: &'static str| {
+            let address = format!("{root}/charts/{chart}.{format}?version={}", self.version);
+            let file = format!("rankscope-{}-{chart}.{format}", self.run);
+            view! { <a href=address download=file aria-label=format!("{what} as {name}")>{name}</a> }
+        };
+        Some(view! { <span class="chart-files">{link("svg", "SVG")}{link("png", "PNG")}</span> }.into_any())
+    }
 }
 
 /// The same drawing for every width.
@@ -46,7 +72,7 @@ fn unit(quantity: Quantity) -> &'static str {
     }
 }
 
-fn timeline_card(timeline: &Timeline, root: Option<String>, version: u32) -> AnyView {
+fn timeline_card(timeline: &Timeline, root: Option<String>, version: u32, files: &Files) -> AnyView {
     let over = match timeline.axis {
         SeriesAxis::Step => "by step",
         SeriesAxis::UnixMicros => "over time",
@@ -87,6 +113,7 @@ fn timeline_card(timeline: &Timeline, root: Option<String>, version: u32) -> Any
                 {per(timeline.lines.iter().all(|line| line.subject.rank().is_some()), "Memory per")}
                 <span>{format!("{}, {unit} {over}", timeline.quantity.title())}</span>
             </h2>
+            {files.links("timeline", "Memory over time")}
             {chart}
             {timeline_table(timeline)}
         </section>
@@ -135,7 +162,77 @@ fn timeline_table(timeline: &Timeline) -> AnyView {
     )
 }
 
-fn peaks_card(peaks: &Peaks) -> AnyView {
+/// Ranks against steps: its sentence stands above it, because it is what a glance at the picture says.
+fn heatmap_card(timeline: &Timeline, files: &Files) -> AnyView {
+    let ranks = timeline.lines.iter().all(|line| line.subject.rank().is_some());
+    let over = match timeline.axis {
+        SeriesAxis::Step => "step",
+        SeriesAxis::UnixMicros => "time",
+        SeriesAxis::Index => "event",
+    };
+    let pattern = heatmap_pattern(timeline);
+    let title = format!("{} by {over}", if ranks { "Rank" } else { "GPU" });
+    view! {
+        <section class="card" id="heatmap" aria-labelledby="heatmap-title">
+            <h2 id="heatmap-title">{title} <span>"the same one always, in turns, or once?"</span></h2>
+            {files.links("heatmap", "Ranks by moment")}
+            <p class="pattern">{words::sentence(&pattern)}</p>
+            <div class="figure">{drawings(|width| svg::heatmap(timeline, width, Theme::Page))}</div>
+        </section>
+    }
+    .into_any()
+}
+
+fn scatter_card(scatter: &Scatter, files: &Files) -> AnyView {
+    let what = if scatter.input == Quantity::BatchSamples { "samples" } else { "tokens" };
+    let (mark_head, memory) = (format!("most {what}"), scatter.quantity);
+    let rows = scatter
+        .clouds
+        .iter()
+        .map(|cloud: &ScatterCloud| {
+            let (fewest, most) = (cloud.x.iter().min(), cloud.x.iter().max());
+            let count = |n: Option<&u64>| n.map(|n| words::grouped(*n)).unwrap_or_default();
+            let peak = cloud.y.iter().max().map(|n| words::value(memory, *n)).unwrap_or_default();
+            view! {
+                <tr class:hot=cloud.accused>
+                    <th scope="row">{cloud.subject.to_string()}{cloud.accused.then_some(mark())}</th>
+                    <td>{words::grouped(cloud.x.len() as u64)}</td>
+                    <td>{count(fewest)}</td>
+                    <td>{count(most)}</td>
+                    <td>{peak}</td>
+                </tr>
+            }
+        })
+        .collect_view();
+    let fit = scatter.fit.map(|fit| {
+        let of = match fit.r {
+            r if r >= 0.9 => "memory follows the input",
+            r if r >= 0.7 => "memory mostly follows the input",
+            r if r >= 0.4 => "the input explains part of it",
+            _ => "the input does not explain it",
+        };
+        let slope = Bytes::from_float(fit.slope * 1000.0, 1).filter(|_| fit.r >= 0.7);
+        let slope = slope.map(|bytes| format!(", {bytes} for each 1,000 {what}")).unwrap_or_default();
+        view! { <p class="pattern">{words::sentence(&format!("{of}: r = {:.2}{slope}", fit.r))}</p> }
+    });
+    let title = format!("{} against memory", if what == "samples" { "Samples" } else { "Tokens" });
+    view! {
+        <section class="card" id="scatter" aria-labelledby="scatter-title">
+            <h2 id="scatter-title">{title} <span>{format!("one dot for each rank and step, {}", memory.title())}</span></h2>
+            {files.links("scatter", "Input against memory")}
+            {fit}
+            <div class="figure">{drawings(|width| svg::scatter(scatter, width, Theme::Page))}</div>
+            {table(
+                "Batches of each rank",
+                view! { <th scope="col">"subject"</th><th scope="col">"batches"</th><th scope="col">{format!("fewest {what}")}</th><th scope="col">{mark_head}</th><th scope="col">"highest"</th> }.into_any(),
+                rows.into_any(),
+            )}
+        </section>
+    }
+    .into_any()
+}
+
+fn peaks_card(peaks: &Peaks, files: &Files) -> AnyView {
     let ranks = peaks.bars.iter().all(|bar| bar.subject.rank().is_some());
     let rows = peaks
         .bars
@@ -163,6 +260,7 @@ fn peaks_card(peaks: &Peaks) -> AnyView {
                 {per(ranks, "Peak per")}
                 <span>{format!("{}, {}; the line is the median", peaks.quantity.title(), unit(peaks.quantity))}</span>
             </h2>
+            {files.links("imbalance", "Peaks")}
             <div class="figure">{drawings(|width| svg::peaks(peaks, width, Theme::Page))}</div>
             {table(
                 "Exact values",
@@ -194,7 +292,7 @@ fn swatch(kind: PartKind) -> String {
     format!("swatch {} {pattern}", part_token(kind).trim_start_matches('-'))
 }
 
-fn composition_card(composition: &[Composition], places: &Places<'_>) -> AnyView {
+fn composition_card(composition: &[Composition], places: &Places<'_>, files: &Files) -> AnyView {
     let kinds = kinds(composition);
     let key = kinds.iter().map(|&kind| view! { <li><i class=swatch(kind)></i>{kind.title()}</li> }).collect_view();
     let free = composition
@@ -229,6 +327,7 @@ fn composition_card(composition: &[Composition], places: &Places<'_>) -> AnyView
     view! {
         <section class="card" id="composition" aria-labelledby="composition-title">
             <h2 id="composition-title">"What fills each card" <span>"read from"{sources}</span></h2>
+            {files.links("composition", "What fills each card")}
             <div class="figure">{drawings(|width| svg::composition(composition, width, Theme::Page))}</div>
             <ul class="key">{key}{free}</ul>
             {table(

@@ -236,6 +236,7 @@ pub fn eight_gpus() -> Report {
                 bars,
                 median: Bytes::from_mib(26_002),
                 capacity: Some(Bytes::from_mib(32_510)),
+                per_node: None,
             }),
             composition,
             ..Figures::default()
@@ -400,6 +401,7 @@ pub fn step_log() -> Report {
                 median: bars[1].peak,
                 bars,
                 capacity: Some(Bytes::from_mib(40_536)),
+                per_node: None,
             }),
             composition: vec![],
             ..Figures::default()

@@ -8,8 +8,8 @@ mod figures;
 use crate::ink::Frame;
 use crate::style::PLOTTERS_EM;
 use crate::{
-    ChartError, Geometry, Style, Theme, composition_height, draw_composition, draw_peaks, draw_timeline, peaks_height,
-    text, timeline_height,
+    ChartError, Geometry, Style, Theme, composition_height, draw_composition, draw_heatmap, draw_peaks, draw_scatter,
+    draw_timeline, heatmap_height, peaks_height, scatter_height, text, timeline_height,
 };
 use plotters::coord::Shift;
 use plotters::prelude::{DrawingArea, IntoDrawingArea};
@@ -19,8 +19,8 @@ use plotters_backend::{
 };
 use proptest::prelude::*;
 use rankscope_model::{
-    Bytes, Composition, Part, PartKind, PeakBar, Peaks, Phase, PhaseSpan, Quantity, Rank, SeriesAxis, Subject,
-    Timeline, TimelineLine, TimelineMark,
+    Bytes, Composition, Part, PartKind, PeakBar, Peaks, Phase, PhaseSpan, Quantity, Rank, Scatter, ScatterCloud,
+    ScatterFit, SeriesAxis, Subject, Timeline, TimelineLine, TimelineMark,
 };
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -192,6 +192,29 @@ fn timelines_are_free_of_overlaps() {
 }
 
 #[test]
+fn heatmaps_are_free_of_overlaps() {
+    for (name, figure) in figures::heatmaps() {
+        for width in WIDTHS {
+            let size = (width, heatmap_height(&figure, width));
+            let (record, geometry) = record(size, |area, style| draw_heatmap(area, &figure, style)).unwrap();
+            check(name, size, &record, &geometry);
+            assert!(record.hot > 0, "{name}: somebody is far above");
+        }
+    }
+}
+
+#[test]
+fn scatters_are_free_of_overlaps() {
+    for (name, figure) in figures::scatters() {
+        for width in WIDTHS {
+            let size = (width, scatter_height(&figure, width));
+            let (record, geometry) = record(size, |area, style| draw_scatter(area, &figure, style)).unwrap();
+            check(name, size, &record, &geometry);
+        }
+    }
+}
+
+#[test]
 fn peaks_are_free_of_overlaps() {
     for (name, figure) in figures::all_peaks() {
         for width in WIDTHS {
@@ -322,9 +345,34 @@ prop_compose! {
         bars in prop::collection::vec((any_subject(), any_value(), any::<bool>()), 0..150),
         median in any_value(),
         capacity in prop::option::of(any_value().prop_map(Bytes)),
+        per_node in prop::option::of(0..40u32),
     ) -> Peaks {
         let bars = bars.into_iter().map(|(subject, peak, accused)| PeakBar { subject, peak: Bytes(peak), accused });
-        Peaks { quantity, bars: bars.collect(), median: Bytes(median), capacity }
+        Peaks { quantity, bars: bars.collect(), median: Bytes(median), capacity, per_node }
+    }
+}
+
+prop_compose! {
+    fn any_cloud()(
+        subject in any_subject(),
+        x in prop::collection::vec(any_value(), 0..30),
+        y in prop::collection::vec(any_value(), 0..30),
+        accused in any::<bool>(),
+    ) -> ScatterCloud {
+        ScatterCloud { subject, x, y, accused }
+    }
+}
+
+prop_compose! {
+    fn any_scatter()(
+        clouds in prop::collection::vec(any_cloud(), 0..20),
+        capacity in prop::option::of(any_value().prop_map(Bytes)),
+        fit in prop::option::of((-1.0..1.0f64, any::<f64>(), any::<f64>())),
+        input in prop_oneof![Just(Quantity::BatchTokens), Just(Quantity::BatchSamples)],
+        quantity in any_quantity(),
+    ) -> Scatter {
+        let fit = fit.map(|(r, intercept, slope)| ScatterFit { r, intercept, slope });
+        Scatter { input, quantity, clouds, capacity, fit }
     }
 }
 
@@ -368,6 +416,16 @@ proptest! {
     #[test]
     fn any_timeline_is_drawn_or_refused(figure in any_timeline(), width in 200..1200u32) {
         check_any((width, timeline_height(&figure, width)), |area, style| draw_timeline(area, &figure, style));
+    }
+
+    #[test]
+    fn any_heatmap_is_drawn_or_refused(figure in any_timeline(), width in 200..1200u32) {
+        check_any((width, heatmap_height(&figure, width)), |area, style| draw_heatmap(area, &figure, style));
+    }
+
+    #[test]
+    fn any_scatter_is_drawn_or_refused(figure in any_scatter(), width in 200..1200u32) {
+        check_any((width, scatter_height(&figure, width)), |area, style| draw_scatter(area, &figure, style));
     }
 
     #[test]

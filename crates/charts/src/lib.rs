@@ -1,12 +1,15 @@
-//! The drawings of a report: memory over time, peaks, and what fills each device.
+//! The drawings of a report: memory over time, ranks against steps, peaks, input against memory, and what fills each
+//! device.
 //!
 //! The generic functions draw on any plotters area, a canvas in the browser too. With the feature `native`, [`svg`]
 //! writes SVG for the page or for files and [`png`] pictures for previews, from the same functions and with a font
 //! of its own. A chart decides nothing: who stands out, the median and the capacity come with the figures.
 
+mod axis;
 mod composition;
 mod error;
 mod flags;
+mod heatmap;
 mod ink;
 mod labels;
 mod palette;
@@ -14,6 +17,7 @@ mod peaks;
 #[cfg(feature = "native")]
 pub mod png;
 mod reduce;
+mod scatter;
 mod style;
 #[cfg(feature = "native")]
 pub mod svg;
@@ -24,11 +28,13 @@ mod words;
 
 pub use composition::{composition_height, draw_composition};
 pub use error::ChartError;
+pub use heatmap::{describe_heatmap, draw_heatmap, has_heatmap, heatmap_height, heatmap_pattern};
 pub use palette::{Pattern, Theme, Token, part_pattern, part_token};
 pub use peaks::{draw_peaks, peaks_height};
+pub use scatter::{draw_scatter, scatter_height};
 pub use style::{Axis, Geometry, Style};
 pub use timeline::{draw_timeline, timeline_height};
-pub use words::{describe_composition, describe_peaks, describe_timeline};
+pub use words::{describe_composition, describe_peaks, describe_scatter, describe_timeline};
 
 #[cfg(test)]
 mod layout_tests;

@@ -16,6 +16,10 @@ use rankscope_model::{PeakBar, Peaks};
 
 /// With more bars than this only the accused, the first and the last are named below.
 const MOST_NAMED: usize = 64;
+/// Neighbours drawn as one where the evidence does not say how many share a node.
+const USUAL_GROUP: usize = 8;
+/// Width of a column that stands for several, at least.
+const LEAST_COLUMN: f64 = 3.0;
 /// More flags than this would be read by nobody.
 const MOST_FLAGS: usize = 6;
 const WIDEST_BAR: f64 = 56.0;
@@ -87,6 +91,8 @@ struct Plan<'a> {
     kind: Option<&'static str>,
     /// Whether every bar has its value below its name.
     values: bool,
+    /// How many neighbours one column stands for, where there are too many for one each, and what they are.
+    grouped: Option<(usize, String)>,
     capacity: Option<u64>,
     /// Places of the accused that have a flag.
     flagged: Vec<usize>,
@@ -111,6 +117,7 @@ impl<'a> Plan<'a> {
             pitch: 0.0,
             kind,
             values: false,
+            grouped: None,
             capacity,
             flagged: Vec::new(),
             flags: Arrangement { flags: Vec::new(), rows: 0 },
@@ -126,7 +133,8 @@ impl<'a> Plan<'a> {
         let hot = Type::tick().bold();
         let widest_value = figure.bars.iter().map(|bar| hot.width(&scale.short(bar.peak.0))).fold(0.0, f64::max);
         plan.values = figure.bars.len() <= MOST_NAMED && widest_value + 4.0 <= plan.pitch;
-        if plan.values {
+        plan.grouped = plan.grouping();
+        if plan.values || plan.grouped.is_some() {
             plan.below += ROW - 1.0;
         }
 
@@ -167,6 +175,25 @@ impl<'a> Plan<'a> {
         ValueScale::new(self.figure.quantity, highest, self.capacity, wanted)
     }
 
+    /// Many bars are drawn node by node; beyond what has room, several nodes as one.
+    fn grouping(&self) -> Option<(usize, String)> {
+        let count = self.figure.bars.len();
+        if count <= MOST_NAMED {
+            return None;
+        }
+        let node = self.figure.per_node.and_then(|n| usize::try_from(n).ok()).filter(|n| (2..count).contains(n));
+        let one = node.unwrap_or(USUAL_GROUP);
+        let least = (LEAST_COLUMN / self.pitch).ceil();
+        let times = (1..=count).find(|times| (one * times) as f64 >= least).unwrap_or(1);
+        let kind = self.kind.unwrap_or("subject");
+        let words = match (node, times) {
+            (Some(node), 1) => format!("a column is a node of {node} {kind}s: highest, and mark of the lowest"),
+            (Some(_), n) => format!("a column is {n} nodes ({} {kind}s): highest, and mark of the lowest", one * n),
+            (None, n) => format!("a column is {} {kind}s: highest, and mark of the lowest", one * n),
+        };
+        Some((one * times, words))
+    }
+
     fn center(&self, place: usize) -> f64 {
         self.left + (place as f64 + 0.5) * self.pitch
     }
@@ -201,10 +228,9 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
     }
 
     fn bars(&self) -> Result<(), ChartError> {
-        let pitch = self.plan.pitch;
         let bars = self.figure.bars.iter().enumerate();
-        if pitch < 2.0 {
-            self.skyline()?;
+        if let Some((size, _)) = self.plan.grouped {
+            self.groups(size)?;
         } else {
             for (place, bar) in bars.clone().filter(|(_, bar)| !bar.accused) {
                 self.bar(place, bar, Token::Rank, 0.0)?;
@@ -241,33 +267,31 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
         self.ink.polygon(corner, color, 1.0)
     }
 
-    /// All innocent bars as one shape, the highest per pixel.
-    fn skyline(&self) -> Result<(), ChartError> {
-        let mut points = vec![(self.plot.left, self.plot.bottom)];
-        let mut place = 0;
-        let mut left = self.plot.left;
-        while left < self.plot.right - 1e-6 {
-            let right = (left + 1.0).min(self.plot.right);
-            let mut highest: Option<u64> = None;
-            while let Some(bar) = self.figure.bars.get(place)
-                && self.plan.center(place) <= right
-            {
-                if !bar.accused {
-                    highest = highest.max(Some(bar.peak.0));
-                }
-                place += 1;
-            }
-            if let Some(highest) = highest {
-                let y = self.y(highest as f64);
-                points.extend([(left, y), (right, y)]);
-            } else if let Some((_, y)) = points.last().copied() {
-                // Wider than a pixel, or an accused bar will stand here.
-                points.push((right, y));
-            }
-            left = right;
+    /// Innocent bars, several as one column up to the highest; a mark in it stands at the lowest.
+    fn groups(&self, size: usize) -> Result<(), ChartError> {
+        let width = self.plan.pitch * size as f64;
+        let gap = (width * 0.25).clamp(0.5, 3.0);
+        let columns = self.figure.bars.chunks(size).enumerate().filter_map(|(number, bars)| {
+            let innocent = || bars.iter().filter(|bar| !bar.accused).map(|bar| bar.peak.0);
+            let left = self.plot.left + number as f64 * width;
+            let right = left + self.plan.pitch * bars.len() as f64 - gap;
+            Some((left, right.max(left + 0.5), innocent().min()?, innocent().max()?))
+        });
+        let columns: Vec<(f64, f64, u64, u64)> = columns.collect();
+        for &(left, right, _, highest) in &columns {
+            self.ink.rect(
+                Frame { left, right, top: self.y(highest as f64), bottom: self.plot.bottom },
+                Token::Rank,
+                1.0,
+            )?;
         }
-        points.push((self.plot.right, self.plot.bottom));
-        self.ink.polygon(points, Token::Rank, 1.0)
+        for &(left, right, lowest, highest) in &columns {
+            let (lowest, highest) = (self.y(lowest as f64), self.y(highest as f64));
+            if lowest - highest >= 2.0 {
+                self.ink.rect(Frame { left, right, top: lowest - 0.5, bottom: lowest + 0.5 }, Token::Card, 1.0)?;
+            }
+        }
+        Ok(())
     }
 
     fn lines(&self) -> Result<(), ChartError> {
@@ -349,6 +373,11 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
                 taken.push((middle - half, middle + half));
                 self.ink.text(&name, (middle, center), Anchor::Middle, look)?;
             }
+        }
+        if let Some((_, told)) = &self.plan.grouped {
+            let (width, _) = self.ink.size();
+            let told = Type::tick().fit(told, width);
+            self.ink.text(&told, (width, center + ROW - 1.0), Anchor::End, Type::tick())?;
         }
         if self.plan.values {
             let center = center + ROW - 1.0;

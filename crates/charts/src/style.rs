@@ -119,16 +119,19 @@ pub enum Axis {
     Index,
     /// Ranks or devices by their place in the figure.
     Subject,
+    /// Tokens or samples.
+    Input,
 }
 
 impl Axis {
-    /// `step`, `unix_micros`, `index` or `subject`.
+    /// `step`, `unix_micros`, `index`, `subject` or `input`.
     pub fn slug(self) -> &'static str {
         match self {
             Self::Step => "step",
             Self::UnixMicros => "unix_micros",
             Self::Index => "index",
             Self::Subject => "subject",
+            Self::Input => "input",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Memory over time: one line per rank, the ordinary ones calm (a band when they are many), the accused hot and
 //! named at their end. Knows the figure, no backend.
 
+use crate::axis::{self, AXIS_ROW};
 use crate::error::ChartError;
 use crate::flags::{self, Arrangement, Flag};
 use crate::ink::{Anchor, Frame, Ink, LABEL, ROW, Stroke, TICK, Type, crisp, whole};
@@ -9,11 +10,11 @@ use crate::palette::Token;
 use crate::reduce::{self, Mapping};
 use crate::style::{Geometry, Style};
 use crate::text;
-use crate::ticks::{self, ValueScale};
+use crate::ticks::ValueScale;
 use crate::words;
 use plotters::coord::Shift;
 use plotters::prelude::{DrawingArea, DrawingBackend};
-use rankscope_model::{Phase, PhaseSpan, SeriesAxis, Subject, Timeline, TimelineLine};
+use rankscope_model::{Phase, PhaseSpan, Subject, Timeline, TimelineLine};
 
 /// With more lines than this the innocent become a band.
 const MOST_LINES: usize = 16;
@@ -28,8 +29,6 @@ const LEAST_PLOT_HEIGHT: f64 = 60.0;
 /// Room above the capacity line for its label.
 const CAPACITY_ROOM: f64 = 14.0;
 const HEADER: f64 = 22.0;
-/// Height of the row of ticks below the plot; its text keeps clear of the zero beside the plot.
-const AXIS_ROW: f64 = 19.0;
 /// Room between flags and a plot without a capacity line, for the tick at its top.
 const FLAG_ROOM: f64 = 7.0;
 const EDGE: f64 = 8.0;
@@ -147,7 +146,7 @@ impl<'a> Plan<'a> {
         };
         let scale = plan.scale(plot_height);
         let ticks = scale.ticks.iter().map(|tick| Type::tick().width(&scale.tick(*tick)));
-        plan.left = ticks.chain([Type::tick().width(plan.axis_word())]).fold(0.0, f64::max) + EDGE;
+        plan.left = ticks.chain([Type::tick().width(axis::word(plan.figure.axis))]).fold(0.0, f64::max) + EDGE;
         plan.gutter = (plan.end_labels_width() + EDGE + 4.0).min(width * 0.34);
         let plot = Frame { left: plan.left, top: 0.0, right: width - plan.gutter, bottom: plot_height };
         let mapping = plan.mapping(plot, scale.top);
@@ -176,14 +175,6 @@ impl<'a> Plan<'a> {
             x_min: self.x_min,
             x_max: self.x_max,
             y_top,
-        }
-    }
-
-    fn axis_word(&self) -> &'static str {
-        match self.figure.axis {
-            SeriesAxis::Step => "step",
-            SeriesAxis::UnixMicros => "time",
-            SeriesAxis::Index => "index",
         }
     }
 
@@ -310,20 +301,8 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
     }
 
     fn x_axis(&self) -> Result<(), ChartError> {
-        let center = self.plot.bottom + AXIS_ROW - ROW / 2.0 + 1.0;
-        self.ink.text(self.plan.axis_word(), (self.plot.left - EDGE + 2.0, center), Anchor::End, Type::tick())?;
-        let wanted = (self.plot.width() / 66.0).max(1.5);
-        let mut free_from = self.plot.left - 2.0;
-        for (x, label) in ticks::x_ticks(self.figure.axis, self.plan.x_min, self.plan.x_max, wanted) {
-            let width = Type::tick().width(&label);
-            let last_center = self.plot.right + self.plan.gutter - width / 2.0;
-            let middle = self.mapping.x(x).min(last_center).max(self.plot.left + width / 2.0 - 2.0);
-            if middle - width / 2.0 >= free_from {
-                free_from = middle + width / 2.0 + EDGE;
-                self.ink.text(&label, (middle, center), Anchor::Middle, Type::tick())?;
-            }
-        }
-        Ok(())
+        let limit = self.plot.right + self.plan.gutter;
+        axis::x_axis(&self.ink, self.plot, &self.mapping, self.figure.axis, limit)
     }
 
     /// Draws the lines and says which labels want to stand at their ends.

@@ -2,7 +2,7 @@
 //! picture. Knows the figures, no drawing.
 
 use crate::ticks::ValueScale;
-use rankscope_model::{Bytes, Composition, PartKind, PeakBar, Peaks, Quantity, Subject, Timeline};
+use rankscope_model::{Bytes, Composition, PartKind, PeakBar, Peaks, Quantity, Scatter, Subject, Timeline};
 
 /// What a subject is called without its number: `rank`, `GPU`, `MIG`.
 pub(crate) fn kind(subject: Subject) -> &'static str {
@@ -72,6 +72,18 @@ pub(crate) fn group(subjects: &[Subject], others: bool) -> String {
     }
 }
 
+/// `rank 0 and rank 4 are`, `rank 3 is`: names before what they do.
+pub(crate) fn named(names: &[Subject]) -> String {
+    match names {
+        [] => "nobody is".to_owned(),
+        [one] => format!("{one} is"),
+        [named @ .., last] => {
+            let named: Vec<String> = named.iter().map(Subject::to_string).collect();
+            format!("{} and {last} are", named.join(", "))
+        }
+    }
+}
+
 /// Names of those who stand out, the first few by name.
 fn accused(names: &[Subject]) -> String {
     const NAMED: usize = 5;
@@ -122,6 +134,21 @@ pub fn describe_peaks(figure: &Peaks) -> String {
         accused(&out),
         amount(figure.quantity, highest),
         amount(figure.quantity, figure.median.0),
+    )
+}
+
+/// Input against memory in one sentence, for readers who cannot see the picture.
+pub fn describe_scatter(figure: &Scatter) -> String {
+    let subjects: Vec<Subject> = figure.clouds.iter().map(|cloud| cloud.subject).collect();
+    let out: Vec<Subject> = figure.clouds.iter().filter(|cloud| cloud.accused).map(|cloud| cloud.subject).collect();
+    let steps: usize = figure.clouds.iter().map(|cloud| cloud.x.len()).sum();
+    let fit = figure.fit.map_or(String::new(), |fit| format!("; correlation {:.2}", fit.r));
+    format!(
+        "{} against {}, {} in {steps} batches: {}{fit}.",
+        upper_first(figure.quantity.title()),
+        figure.input.title(),
+        count(&subjects),
+        accused(&out),
     )
 }
 

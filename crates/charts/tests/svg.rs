@@ -42,6 +42,7 @@ fn small_peaks() -> Peaks {
         bars: vec![bar(0, 25), bar(1, 31), bar(2, 25)],
         median: Bytes(25 * GIB),
         capacity: Some(Bytes(32 * GIB)),
+        per_node: None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The numbers behind the three charts: memory over time, peak per rank or card, and what fills each card.
+//! The numbers behind the charts: memory over time, peak per rank or card, and what fills each card.
 //!
 //! Reduced to what a page can draw, with every spike kept. Knows evidence and the diagnosis; draws nothing.
 
@@ -9,8 +9,9 @@ use crate::refs::refs;
 use crate::tables::{Gpu, TableView};
 use crate::traces::Lines;
 use rankscope_model::{
-    Bytes, Composition, Diagnosis, Figures, OomEvent, Part, PartKind, PeakBar, Peaks, Phase, PhaseSpan, Provenance,
-    Quantity, SeriesAxis, StepRecord, Subject, Timeline, TimelineLine, TimelineMark, UnixMicros,
+    ArtifactId, Bytes, Composition, Diagnosis, EvidenceRef, Figures, Finding, LaunchSetting, OomEvent, Part, PartKind,
+    PeakBar, Peaks, Phase, PhaseMark, PhaseSpan, Place, Provenance, Quantity, SeriesAxis, Severity, StepRecord,
+    Subject, Timeline, TimelineLine, TimelineMark, UnixMicros,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,10 +19,14 @@ use std::collections::{BTreeMap, BTreeSet};
 const MAX_PHASES: usize = 512;
 /// Marks kept.
 const MAX_MARKS: usize = 64;
+/// Marks of findings: more would hide the lines.
+const MAX_FINDING_MARKS: usize = 4;
+/// Ranks on one node, at most; a launch file that says more means something else.
+const MAX_PER_NODE: u32 = 128;
 /// Compositions kept.
 const MAX_COMPOSITIONS: usize = 1024;
 
-/// All three charts.
+/// All charts.
 pub(crate) fn figures(case: &Case, diagnosis: &Diagnosis) -> Figures {
     let accused: BTreeSet<Subject> =
         diagnosis.imbalance.iter().flat_map(|imbalance| imbalance.heaviest.iter().copied()).collect();
@@ -29,6 +34,7 @@ pub(crate) fn figures(case: &Case, diagnosis: &Diagnosis) -> Figures {
         timeline: timeline(case, diagnosis, &accused),
         peaks: peaks(case, &accused),
         composition: composition(case, &accused),
+        scatter: crate::scatter::scatter(case, &accused),
         facts: crate::facts::facts(case),
     }
 }
@@ -105,6 +111,10 @@ fn steps_timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject
         opens.map(|x| TimelineMark { x, text: "gap opens".to_owned() }).into_iter().collect();
     marks.extend(case.evidence.ooms.iter().filter(|oom| !oom.host_memory).filter_map(|oom| oom_mark(oom, &places)));
     marks.truncate(MAX_MARKS);
+    marks.extend(finding_marks(case, diagnosis, &places, &marks));
+    if phases.iter().all(Option::is_none) {
+        spans = marked_phases(case, &places);
+    }
     spans.truncate(MAX_PHASES);
     let capacity = case.main.as_ref().and_then(|(c, _)| common_capacity(c));
     Some(Timeline {
@@ -115,6 +125,70 @@ fn steps_timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject
         phases: spans,
         marks,
     })
+}
+
+/// Findings that speak of a moment on the axis, the worst first, each at its earliest; not where a mark stands already.
+fn finding_marks(
+    case: &Case,
+    diagnosis: &Diagnosis,
+    places: &[(&Provenance, i64)],
+    marks: &[TimelineMark],
+) -> Vec<TimelineMark> {
+    let moment = |reference: &EvidenceRef| {
+        // Several lines are no moment.
+        let line = reference.line.filter(|line| reference.line_end.is_none_or(|end| end == *line))?;
+        let at_line = |at: &&(&Provenance, i64)| {
+            at.0.place == Place::Line(line) && case.evidence.artifact_name(at.0.artifact) == reference.artifact
+        };
+        places.iter().find(at_line).map(|(_, x)| *x)
+    };
+    let mut taken: Vec<i64> = marks.iter().map(|mark| mark.x).collect();
+    let mut found = Vec::new();
+    let mut findings: Vec<&Finding> = diagnosis.findings.iter().filter(|f| f.severity >= Severity::Warning).collect();
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    for finding in findings {
+        let Some(x) = finding.evidence.iter().filter_map(moment).min() else { continue };
+        if found.len() < MAX_FINDING_MARKS && !taken.contains(&x) {
+            taken.push(x);
+            found.push(TimelineMark { x, text: finding.item.short_title().to_lowercase() });
+        }
+    }
+    found
+}
+
+/// Phases as log lines announce them, where the records themselves name none: each lasts until its file announces the
+/// next. Of several files the one that announces most is taken, since all ranks do the same.
+fn marked_phases(case: &Case, places: &[(&Provenance, i64)]) -> Vec<PhaseSpan> {
+    let mut by_file: BTreeMap<ArtifactId, Vec<&PhaseMark>> = BTreeMap::new();
+    for mark in &case.evidence.phases {
+        by_file.entry(mark.at.artifact).or_default().push(mark);
+    }
+    let mut best: Vec<PhaseSpan> = Vec::new();
+    for (artifact, marks) in by_file {
+        let mut here: Vec<(Place, i64)> =
+            places.iter().filter(|(at, _)| at.artifact == artifact).map(|(at, x)| (at.place, *x)).collect();
+        here.sort_by_key(|(place, _)| *place);
+        let (Some(first), Some(last)) = (here.first().map(|(_, x)| *x), here.last().map(|(_, x)| *x)) else { continue };
+        // A phase that is announced after a record begins there: memory was read before it.
+        let x_of = |place: Place| {
+            let after = here.partition_point(|(other, _)| *other <= place);
+            after.checked_sub(1).and_then(|before| here.get(before)).map_or(first, |(_, x)| *x)
+        };
+        let mut spans: Vec<PhaseSpan> = Vec::new();
+        for mark in marks {
+            let x = x_of(mark.at.place);
+            if let Some(open) = spans.last_mut() {
+                open.to = open.to.min(x).max(open.from);
+            }
+            spans.push(PhaseSpan { phase: mark.phase, from: x, to: last.max(x) });
+        }
+        // Phases between two records have no place on the axis.
+        spans.retain(|span| span.from < span.to);
+        if spans.len() > best.len() {
+            best = spans;
+        }
+    }
+    best
 }
 
 /// An out-of-memory message stands after the last record above it in its file.
@@ -326,10 +400,21 @@ fn peaks(case: &Case, accused: &BTreeSet<Subject>) -> Option<Peaks> {
         .into_iter()
         .map(|(subject, peak)| PeakBar { subject, peak: Bytes(peak), accused: accused.contains(&subject) })
         .collect();
-    Some(Peaks { quantity, bars, median: Bytes(median), capacity })
+    Some(Peaks { quantity, bars, median: Bytes(median), capacity, per_node: per_node(case) })
 }
 
-fn common_capacity(comparison: &Comparison) -> Option<Bytes> {
+/// Ranks on each node, where the job's launch says.
+fn per_node(case: &Case) -> Option<u32> {
+    let facts = case.evidence.launches.iter().flat_map(|launch| &launch.facts);
+    let said = facts.filter_map(|fact| match fact.what {
+        LaunchSetting::ProcessesPerNode(n) | LaunchSetting::GpusPerNode(n) => Some(n),
+        _ => None,
+    });
+    let distinct: BTreeSet<u32> = said.filter(|n| (2..=MAX_PER_NODE).contains(n)).collect();
+    if distinct.len() == 1 { distinct.first().copied() } else { None }
+}
+
+pub(crate) fn common_capacity(comparison: &Comparison) -> Option<Bytes> {
     let distinct: BTreeSet<u64> = comparison.capacities.values().copied().collect();
     let all_known = comparison.values.iter().all(|(s, _)| comparison.capacities.contains_key(s));
     if distinct.len() == 1 && all_known { distinct.first().map(|c| Bytes(*c)) } else { None }

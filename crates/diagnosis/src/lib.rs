@@ -23,6 +23,7 @@ mod readings;
 mod refs;
 mod remedies;
 mod rules;
+mod scatter;
 mod script;
 mod sites;
 mod stats;

@@ -6,7 +6,7 @@ use crate::subject::{Phase, Quantity, Subject};
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// The three charts of a report. `None` where the evidence has nothing for one.
+/// The charts of a report. `None` where the evidence has nothing for one.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Figures {
     /// Memory over time per rank or device.
@@ -15,6 +15,9 @@ pub struct Figures {
     pub peaks: Option<Peaks>,
     /// What fills each device, heaviest first or in index order.
     pub composition: Vec<Composition>,
+    /// What each rank was fed against what it used, step by step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scatter: Option<Scatter>,
     /// What the run is held against another by. Absent in reports that were frozen before it was kept.
     #[serde(default, skip_serializing_if = "RunFacts::is_empty")]
     pub facts: RunFacts,
@@ -81,6 +84,9 @@ pub struct Peaks {
     pub median: Bytes,
     /// Capacity line, where known and equal for all.
     pub capacity: Option<Bytes>,
+    /// How many neighbours share a node, where the evidence says; ranks are numbered node by node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub per_node: Option<u32>,
 }
 
 /// One bar.
@@ -92,6 +98,45 @@ pub struct PeakBar {
     pub peak: Bytes,
     /// Stands out.
     pub accused: bool,
+}
+
+/// The size of each batch against the memory of its step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Scatter {
+    /// What is counted of a batch: tokens or samples.
+    pub input: Quantity,
+    /// What is measured.
+    pub quantity: Quantity,
+    /// One per subject, in subject order.
+    pub clouds: Vec<ScatterCloud>,
+    /// Capacity line, where known and equal for all.
+    pub capacity: Option<Bytes>,
+    /// The straight line through all steps, where there is one.
+    pub fit: Option<ScatterFit>,
+}
+
+/// One subject's steps.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ScatterCloud {
+    /// Whose.
+    pub subject: Subject,
+    /// Tokens or samples.
+    pub x: Vec<u64>,
+    /// Bytes at the same step, same length as `x`.
+    pub y: Vec<u64>,
+    /// Stands out.
+    pub accused: bool,
+}
+
+/// A straight line through points, least squares.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ScatterFit {
+    /// Pearson's correlation, -1 to 1.
+    pub r: f64,
+    /// Bytes at no input.
+    pub intercept: f64,
+    /// Bytes per token or sample.
+    pub slope: f64,
 }
 
 /// What fills one device at one moment.

@@ -40,7 +40,8 @@ pub use evidence::{
 };
 pub use facts::{CardFacts, InputFacts, Moment, PhasePeaks, RankInput, RunFacts};
 pub use figures::{
-    Composition, Figures, Part, PartKind, PeakBar, Peaks, PhaseSpan, Timeline, TimelineLine, TimelineMark,
+    Composition, Figures, Part, PartKind, PeakBar, Peaks, PhaseSpan, Scatter, ScatterCloud, ScatterFit, Timeline,
+    TimelineLine, TimelineMark,
 };
 pub use launch::{LaunchEvidence, LaunchFact, LaunchSetting, LaunchSource, Starter};
 pub use live::{

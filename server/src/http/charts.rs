@@ -66,7 +66,7 @@ impl From<ThemeName> for Theme {
 /// A chart as SVG or PNG.
 #[utoipa::path(get, path = "/runs/{id}/charts/{chart}", tag = "reports",
     params(("id" = String, Path),
-        ("chart" = String, Path, description = "`timeline`, `imbalance` or `composition`, with `.svg` or `.png`", example = "timeline.svg"),
+        ("chart" = String, Path, description = "`timeline`, `heatmap`, `imbalance`, `scatter` or `composition`, with `.svg` or `.png`", example = "timeline.svg"),
         ChartQuery),
     responses((status = 200, description = "The picture", body = String, content_type = "image/svg+xml"),
         (status = 404, description = "No such run, or nothing to draw", body = ProblemBody, content_type = "application/problem+json")))]
@@ -87,7 +87,10 @@ pub async fn chart_of(
     query: ChartQuery,
 ) -> Result<Response> {
     let (kind, format) = parse_name(chart).ok_or_else(|| {
-        Problem::new(ProblemKind::NotFound, "Charts are timeline, imbalance and composition, each as .svg and .png.")
+        Problem::new(
+            ProblemKind::NotFound,
+            "Charts are timeline, heatmap, imbalance, scatter and composition, each as .svg and .png.",
+        )
     })?;
     let width = query.width.unwrap_or(DEFAULT_WIDTH);
     if !WIDTHS.contains(&width) {
@@ -96,7 +99,7 @@ pub async fn chart_of(
     }
     let mut report = state.service.store.report(run, version).await?;
     let window = Window { from: query.from, to: query.to };
-    if let Some(timeline) = report.figures.timeline.as_mut().filter(|_| kind == Kind::Timeline && !window.is_whole()) {
+    if let Some(timeline) = report.figures.timeline.as_mut().filter(|_| kind.is_over_time() && !window.is_whole()) {
         let set = state.service.series(&report.run.id, report.version).await?;
         *timeline = cut_timeline(timeline, set.get(timeline.quantity), window, 2 * width as usize);
     }
@@ -129,8 +132,17 @@ pub fn picture(format: Format, bytes: Vec<u8>) -> Response {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Timeline,
+    Heatmap,
     Imbalance,
+    Scatter,
     Composition,
+}
+
+impl Kind {
+    /// Drawn from the columns over time, which a window can cut.
+    fn is_over_time(self) -> bool {
+        matches!(self, Self::Timeline | Self::Heatmap)
+    }
 }
 
 /// Picture formats.
@@ -146,7 +158,9 @@ fn parse_name(name: &str) -> Option<(Kind, Format)> {
     let (kind, format) = name.split_once('.')?;
     let kind = match kind {
         "timeline" => Kind::Timeline,
+        "heatmap" => Kind::Heatmap,
         "imbalance" => Kind::Imbalance,
+        "scatter" => Kind::Scatter,
         "composition" => Kind::Composition,
         _ => return None,
     };
@@ -160,10 +174,15 @@ fn parse_name(name: &str) -> Option<(Kind, Format)> {
 fn draw(report: &Report, kind: Kind, format: Format, width: u32, theme: Theme) -> Result<Vec<u8>, ChartError> {
     let figures = &report.figures;
     let timeline = || figures.timeline.as_ref().ok_or(ChartError::Empty);
+    let scatter = || figures.scatter.as_ref().ok_or(ChartError::Empty);
     let peaks = || figures.peaks.as_ref().ok_or(ChartError::Empty);
     match (kind, format) {
         (Kind::Timeline, Format::Svg) => svg::timeline(timeline()?, width, theme).map(String::into_bytes),
         (Kind::Timeline, Format::Png) => png::timeline(timeline()?, width, theme, DENSITY),
+        (Kind::Heatmap, Format::Svg) => svg::heatmap(timeline()?, width, theme).map(String::into_bytes),
+        (Kind::Heatmap, Format::Png) => png::heatmap(timeline()?, width, theme, DENSITY),
+        (Kind::Scatter, Format::Svg) => svg::scatter(scatter()?, width, theme).map(String::into_bytes),
+        (Kind::Scatter, Format::Png) => png::scatter(scatter()?, width, theme, DENSITY),
         (Kind::Imbalance, Format::Svg) => svg::peaks(peaks()?, width, theme).map(String::into_bytes),
         (Kind::Imbalance, Format::Png) => png::peaks(peaks()?, width, theme, DENSITY),
         (Kind::Composition, Format::Svg) => {
@@ -180,6 +199,7 @@ mod tests {
     #[test]
     fn charts_are_asked_for_by_name_and_format() {
         assert_eq!(parse_name("imbalance.png"), Some((Kind::Imbalance, Format::Png)));
+        assert_eq!(parse_name("heatmap.svg"), Some((Kind::Heatmap, Format::Svg)));
         for wrong in ["timeline", "timeline.gif", "heat.svg", ".svg", "timeline.svg.png"] {
             assert_eq!(parse_name(wrong), None, "{wrong}");
         }

@@ -103,6 +103,7 @@ mod tests {
                     bars: vec![bar(0, 25_322), bar(1, 12_809)],
                     median: Bytes::from_mib(12_809),
                     capacity,
+                    per_node: None,
                 }),
                 composition: vec![],
                 facts: RunFacts::default(),

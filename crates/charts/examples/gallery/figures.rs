@@ -2,7 +2,8 @@
 
 use rankscope_model::{
     Bytes, Collect, Composition, Diagnosis, Figures, GIB, Item, MIB, Part, PartKind, PeakBar, Peaks, Phase, PhaseSpan,
-    Quantity, Rank, Report, RunInfo, SeriesAxis, Subject, Timeline, TimelineLine, TimelineMark, UnixMicros, Verdict,
+    Quantity, Rank, Report, RunInfo, Scatter, ScatterCloud, ScatterFit, SeriesAxis, Subject, Timeline, TimelineLine,
+    TimelineMark, UnixMicros, Verdict,
 };
 
 const V100: Bytes = Bytes(31 * GIB + 768 * MIB);
@@ -135,6 +136,104 @@ pub fn timelines() -> Vec<(&'static str, Timeline)> {
     ]
 }
 
+/// Ranks by step: heavy where `is_heavy` says so.
+fn by_step(ranks: u32, steps: i64, is_heavy: impl Fn(u32, i64) -> bool) -> Timeline {
+    let lines = (0..ranks).map(|number| {
+        let y = (0..steps).map(|step| {
+            let seed = u64::from(number) * 1_000_003 + step.unsigned_abs();
+            let extra = if is_heavy(number, step) { 8.0 + noise(seed) } else { 0.0 };
+            gib(20.0 + 0.4 * noise(seed + 7) + extra)
+        });
+        TimelineLine { subject: rank(number), x: (0..steps).map(|x| x * 10).collect(), y: y.collect(), accused: false }
+    });
+    Timeline {
+        quantity: Quantity::PeakAllocated,
+        axis: SeriesAxis::Step,
+        lines: lines.collect(),
+        capacity: Some(V100),
+        phases: Vec::new(),
+        marks: Vec::new(),
+    }
+}
+
+pub fn heatmaps() -> Vec<(&'static str, Timeline)> {
+    let accusing = |mut figure: Timeline, heavy: &[u32]| {
+        for line in &mut figure.lines {
+            line.accused = line.subject.rank().is_some_and(|rank| heavy.contains(&rank));
+        }
+        figure
+    };
+    vec![
+        ("heatmap: one always heavy", accusing(by_step(8, 60, |rank, _| rank == 3), &[3])),
+        ("heatmap: heavy in turns", by_step(8, 60, |rank, step| i64::from(rank) == step * 5 % 8)),
+        ("heatmap: heavy once", by_step(8, 60, |rank, step| rank == 5 && step == 40)),
+        ("heatmap: two ranks", by_step(2, 6, |rank, _| rank == 1)),
+        ("heatmap: run over time", v100_run()),
+        ("heatmap: 40 ranks, some end early", {
+            let mut figure = run(40, &[7], 300, SeriesAxis::Step, 10);
+            for line in figure.lines.iter_mut().step_by(5) {
+                line.x.truncate(200);
+            }
+            figure
+        }),
+        ("heatmap: 64, first stage differs", by_step(64, 30, |rank, _| rank < 4)),
+        ("heatmap: 1000, noise", by_step(1000, 100, |rank, step| (i64::from(rank) * 31 + step * 17) % 97 == 0)),
+        ("heatmap: 1000, one heavy", accusing(by_step(1000, 100, |rank, _| rank == 517), &[517])),
+    ]
+}
+
+/// Batches of different lengths; memory follows them.
+pub fn scatters() -> Vec<(&'static str, Scatter)> {
+    let clouds = |ranks: u32, steps: u64, long: u32| {
+        let cloud = |number: u32| {
+            let tokens = |step: u64| {
+                let share = (noise(u64::from(number) * 7919 + step) + 1.0) / 2.0;
+                let most = if number == long { 60_000.0 } else { 33_000.0 };
+                Bytes::from_float(8_000.0 + most * share * share, 1).map_or(0, |bytes| bytes.0)
+            };
+            let used = |step: u64| gib(6.0 + tokens(step) as f64 / 2600.0 + 0.3 * noise(step * 31 + 5));
+            ScatterCloud {
+                subject: rank(number),
+                x: (0..steps).map(tokens).collect(),
+                y: (0..steps).map(used).collect(),
+                accused: number == long,
+            }
+        };
+        (0..ranks).map(cloud).collect::<Vec<_>>()
+    };
+    let fit = Some(ScatterFit { r: 0.98, intercept: gib(6.0) as f64, slope: GIB as f64 / 2600.0 });
+    let figure = |clouds, capacity, fit| Scatter {
+        input: Quantity::BatchTokens,
+        quantity: Quantity::PeakAllocated,
+        clouds,
+        capacity,
+        fit,
+    };
+    let samples = Scatter {
+        input: Quantity::BatchSamples,
+        clouds: vec![
+            ScatterCloud {
+                subject: rank(0),
+                x: vec![32, 32, 48],
+                y: vec![gib(12.0), gib(12.1), gib(17.0)],
+                accused: false,
+            },
+            ScatterCloud {
+                subject: rank(1),
+                x: vec![32, 16, 32],
+                y: vec![gib(12.0), gib(7.1), gib(12.0)],
+                accused: false,
+            },
+        ],
+        ..figure(Vec::new(), None, None)
+    };
+    vec![
+        ("scatter: memory follows tokens", figure(clouds(4, 300, 3), Some(Bytes(40 * GIB)), fit)),
+        ("scatter: 1000 ranks", figure(clouds(1000, 4, 3), None, fit)),
+        ("scatter: samples", samples),
+    ]
+}
+
 pub fn peaks(count: u32, heavy: &[u32]) -> Peaks {
     let bars: Vec<PeakBar> = (0..count)
         .map(|number| {
@@ -146,7 +245,7 @@ pub fn peaks(count: u32, heavy: &[u32]) -> Peaks {
     let mut values: Vec<Bytes> = bars.iter().map(|bar| bar.peak).collect();
     values.sort_unstable();
     let median = values.get(values.len() / 2).copied().unwrap_or_default();
-    Peaks { quantity: Quantity::DeviceUsed, bars, median, capacity: Some(V100) }
+    Peaks { quantity: Quantity::DeviceUsed, bars, median, capacity: Some(V100), per_node: None }
 }
 
 pub fn all_peaks() -> Vec<(&'static str, Peaks)> {
@@ -178,6 +277,8 @@ pub fn all_peaks() -> Vec<(&'static str, Peaks)> {
         ("peaks of 16, three heavy", peaks(16, &[0, 8, 9])),
         ("peaks of 64, two heavy", peaks(64, &[8, 40])),
         ("peaks of 1000, three heavy", peaks(1000, &[17, 500, 999])),
+        ("peaks of 256, nodes of 4", Peaks { per_node: Some(4), ..peaks(256, &[130]) }),
+        ("peaks of 16384, nodes of 8", Peaks { per_node: Some(8), ..peaks(16_384, &[9000]) }),
         ("12 of 64 heavy", peaks(64, &(0..12).map(|n| n * 5).collect::<Vec<_>>())),
         ("MIG slices", slices),
         ("two bars, no capacity", no_capacity),

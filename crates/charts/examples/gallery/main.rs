@@ -5,7 +5,9 @@
 
 mod figures;
 
-use figures::{all_peaks, compositions, every_kind, peaks, report, timelines, v100_cards, v100_run};
+use figures::{
+    all_peaks, compositions, every_kind, heatmaps, peaks, report, scatters, timelines, v100_cards, v100_run,
+};
 use rankscope_charts::{Theme, Token, png, svg};
 use rankscope_model::{Figures, Verdict};
 use std::error::Error;
@@ -32,6 +34,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::write(folder.join("composition.png"), png::composition(&v100_cards(), 760, Theme::Light, 2)?)?;
     std::fs::write(folder.join("timeline.svg"), svg::timeline(&v100_run(), 760, Theme::Light)?)?;
     std::fs::write(folder.join("composition.svg"), svg::composition(&every_kind(), 760, Theme::Dark)?)?;
+    for (name, figure) in heatmaps() {
+        println!("{name}: {}", rankscope_charts::describe_heatmap(&figure));
+    }
+    std::fs::write(folder.join("heatmap.png"), png::heatmap(&heatmaps()[0].1, 760, Theme::Light, 2)?)?;
+    std::fs::write(folder.join("scatter.png"), png::scatter(&scatters()[0].1, 760, Theme::Dark, 2)?)?;
     println!("{}", folder.display());
     let long = figures::long_run();
     let points: usize = long.lines.iter().map(|line| line.x.len()).sum();
@@ -56,6 +63,12 @@ fn page(theme: Theme) -> Result<String, Box<dyn Error>> {
     );
     for (name, figure) in timelines() {
         row(&mut page, name, &[320, 760, 1100], |width| svg::timeline(&figure, width, Theme::Page))?;
+    }
+    for (name, figure) in heatmaps() {
+        row(&mut page, name, &[320, 760, 1100], |width| svg::heatmap(&figure, width, Theme::Page))?;
+    }
+    for (name, figure) in scatters() {
+        row(&mut page, name, &[320, 760, 1100], |width| svg::scatter(&figure, width, Theme::Page))?;
     }
     for (name, figure) in all_peaks() {
         row(&mut page, name, &[320, 760, 1100], |width| svg::peaks(&figure, width, Theme::Page))?;

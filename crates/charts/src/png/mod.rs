@@ -5,13 +5,15 @@ mod raster;
 
 use crate::composition::{composition_height, draw_composition};
 use crate::error::ChartError;
+use crate::heatmap::{draw_heatmap, heatmap_height};
 use crate::palette::{Palette, Theme, Token};
 use crate::peaks::{draw_peaks, peaks_height};
+use crate::scatter::{draw_scatter, scatter_height};
 use crate::style::{PLOTTERS_EM, Style};
 use crate::timeline::{draw_timeline, timeline_height};
 use plotters::coord::Shift;
 use plotters::prelude::{DrawingArea, IntoDrawingArea};
-use rankscope_model::{Composition, Peaks, Timeline};
+use rankscope_model::{Composition, Peaks, Scatter, Timeline};
 use raster::{Raster, UNITS};
 
 pub use preview::{PREVIEW_SIZE, preview};
@@ -24,6 +26,20 @@ pub fn timeline(figure: &Timeline, width: u32, theme: Theme, density: u32) -> Re
     let width = width.clamp(WIDTHS.0, WIDTHS.1);
     let size = (width, timeline_height(figure, width));
     render(size, theme, density, |area, style| draw_timeline(area, figure, style).map(drop))
+}
+
+/// Ranks against steps or time; sizes as in [`timeline`].
+pub fn heatmap(figure: &Timeline, width: u32, theme: Theme, density: u32) -> Result<Vec<u8>, ChartError> {
+    let width = width.clamp(WIDTHS.0, WIDTHS.1);
+    let size = (width, heatmap_height(figure, width));
+    render(size, theme, density, |area, style| draw_heatmap(area, figure, style).map(drop))
+}
+
+/// Input against memory; sizes as in [`timeline`].
+pub fn scatter(figure: &Scatter, width: u32, theme: Theme, density: u32) -> Result<Vec<u8>, ChartError> {
+    let width = width.clamp(WIDTHS.0, WIDTHS.1);
+    let size = (width, scatter_height(figure, width));
+    render(size, theme, density, |area, style| draw_scatter(area, figure, style).map(drop))
 }
 
 /// The peak of each rank or device; sizes as in [`timeline`].

@@ -4,15 +4,17 @@ mod canvas;
 
 use crate::composition::{composition_height, draw_composition};
 use crate::error::ChartError;
+use crate::heatmap::{describe_heatmap, draw_heatmap, heatmap_height};
 use crate::palette::{Palette, Theme, Token};
 use crate::peaks::{draw_peaks, peaks_height};
+use crate::scatter::{draw_scatter, scatter_height};
 use crate::style::{Geometry, Style};
 use crate::timeline::{draw_timeline, timeline_height};
 use crate::words;
 use canvas::{Canvas, UNITS, escaped};
 use plotters::coord::Shift;
 use plotters::prelude::{DrawingArea, IntoDrawingArea};
-use rankscope_model::{Composition, Peaks, Timeline};
+use rankscope_model::{Composition, Peaks, Scatter, Timeline};
 
 /// Widths in CSS pixels that a drawing is made for; others are taken as the nearest of these.
 const WIDTHS: (u32, u32) = (240, 4000);
@@ -23,6 +25,22 @@ pub fn timeline(figure: &Timeline, width: u32, theme: Theme) -> Result<String, C
     let size = (width, timeline_height(figure, width));
     let describe = || words::describe_timeline(figure);
     render("timeline", size, theme, describe, |area, style| draw_timeline(area, figure, style))
+}
+
+/// Ranks against steps or time.
+pub fn heatmap(figure: &Timeline, width: u32, theme: Theme) -> Result<String, ChartError> {
+    let width = width.clamp(WIDTHS.0, WIDTHS.1);
+    let size = (width, heatmap_height(figure, width));
+    let describe = || describe_heatmap(figure);
+    render("heatmap", size, theme, describe, |area, style| draw_heatmap(area, figure, style))
+}
+
+/// Input against memory.
+pub fn scatter(figure: &Scatter, width: u32, theme: Theme) -> Result<String, ChartError> {
+    let width = width.clamp(WIDTHS.0, WIDTHS.1);
+    let size = (width, scatter_height(figure, width));
+    let describe = || words::describe_scatter(figure);
+    render("scatter", size, theme, describe, |area, style| draw_scatter(area, figure, style))
 }
 
 /// The peak of each rank or device.

@@ -1,0 +1,535 @@
+//! Ranks against steps or time, coloured by how far each is from the median of its moment: who is always heavy is a
+//! stripe, who takes turns is a scatter, what happened once is a spot. Knows the figure, no backend.
+
+use crate::axis::{self, AXIS_ROW};
+use crate::error::ChartError;
+use crate::ink::{Anchor, Frame, Ink, ROW, TICK, Type, whole};
+use crate::palette::Token;
+use crate::reduce::Mapping;
+use crate::style::{Geometry, Style};
+use crate::ticks::ValueScale;
+use crate::words;
+use plotters::coord::Shift;
+use plotters::prelude::{DrawingArea, DrawingBackend};
+use rankscope_model::{Subject, Timeline, TimelineLine};
+use std::collections::BTreeSet;
+
+/// Rows at most; beyond, each stands for several ranks and shows the one that is furthest from the median.
+const MOST_ROWS: usize = 84;
+/// Cells at most, so that a picture of noise stays light.
+const MOST_CELLS: usize = 3200;
+/// Width of a cell in CSS pixels, at least.
+const LEAST_CELL: f64 = 5.0;
+/// Shades on each side of the median.
+const SHADES: i8 = 4;
+/// Distances below this part of the highest value are ordinary, however small all distances are.
+const CALM: f64 = 0.04;
+/// From this shade on a rank counts as far above the median, in words.
+const FAR_ABOVE: f64 = 2.0;
+/// Who is far above at this part of all such moments is always the same one.
+const MOSTLY: f64 = 0.7;
+/// The width for which the words are made.
+const WORDED_WIDTH: f64 = 720.0;
+const LEAST_WIDTH: f64 = 200.0;
+const HEADER: f64 = 22.0;
+const KEY: f64 = ROW + 6.0;
+const SWATCH: f64 = 11.0;
+const EDGE: f64 = 8.0;
+
+/// The height in CSS pixels that the heatmap takes at a width; 0 where there is nothing to compare.
+pub fn heatmap_height(figure: &Timeline, width: u32) -> u32 {
+    Plan::new(figure, f64::from(width)).map_or(0, |plan| whole(plan.height()))
+}
+
+/// Whether a heatmap says more than the lines: at least two ranks, and three moments at which they can be compared.
+pub fn has_heatmap(figure: &Timeline) -> bool {
+    let with_points = figure.lines.iter().filter(|line| !line.x.is_empty() && !line.y.is_empty());
+    with_points.count() >= 2 && moments(figure, 3) >= 3
+}
+
+/// Distinct places on the axis, counted up to `most`.
+fn moments(figure: &Timeline, most: usize) -> usize {
+    let mut seen = BTreeSet::new();
+    for x in figure.lines.iter().flat_map(|line| line.x.iter().take(line.y.len())) {
+        seen.insert(*x);
+        if seen.len() >= most {
+            break;
+        }
+    }
+    seen.len()
+}
+
+/// Draws the heatmap from the top of the area; [`heatmap_height`] says how much it takes.
+pub fn draw_heatmap<DB: DrawingBackend>(
+    area: &DrawingArea<DB, Shift>,
+    figure: &Timeline,
+    style: &Style,
+) -> Result<Geometry, ChartError> {
+    let ink = Ink::new(area, style);
+    let (width, height) = ink.require(LEAST_WIDTH, 24.0)?;
+    let plan = Plan::new(figure, width).ok_or(ChartError::Empty)?;
+    if height + 0.5 < plan.height() || width - plan.left < LEAST_WIDTH / 2.0 {
+        return Err(ChartError::TooSmall { width: whole(width), height: whole(height) });
+    }
+    let plot = Frame {
+        left: plan.left,
+        top: HEADER,
+        right: width - 1.0,
+        bottom: HEADER + plan.pitch * plan.rows.len() as f64,
+    };
+    let chart = Chart { ink, plan: &plan, plot };
+    chart.cells()?;
+    chart.names()?;
+    chart.header()?;
+    let mapping = Mapping {
+        left: plot.left,
+        width: plot.width(),
+        bottom: plot.bottom,
+        height: plot.height(),
+        x_min: plan.x_min,
+        x_max: plan.x_max,
+        y_top: 1.0,
+    };
+    axis::x_axis(&chart.ink, plot, &mapping, figure.axis, width)?;
+    chart.key(plot.bottom + AXIS_ROW + KEY / 2.0)?;
+    Ok(Geometry {
+        left: plot.left,
+        right: plot.right,
+        top: plot.top,
+        bottom: plot.bottom,
+        x_min: plan.x_min,
+        x_max: plan.x_max,
+        y_max: plan.highest,
+        axis: figure.axis.into(),
+    })
+}
+
+/// Who leaves the median, how often and whether it is always the same: what the picture shows at a glance, in words.
+pub fn heatmap_pattern(figure: &Timeline) -> String {
+    Plan::new(figure, WORDED_WIDTH).map_or(String::new(), |plan| plan.pattern())
+}
+
+/// The heatmap in one sentence, for readers who cannot see the picture.
+pub fn describe_heatmap(figure: &Timeline) -> String {
+    let subjects: Vec<Subject> = figure.lines.iter().map(|line| line.subject).collect();
+    let quantity = figure.quantity.title();
+    format!(
+        "Distance of {} from the median {quantity} of each moment: {}.",
+        words::count(&subjects),
+        heatmap_pattern(figure)
+    )
+}
+
+/// One row of cells.
+struct Row {
+    /// First and last subject that it stands for.
+    subjects: (Subject, Subject),
+    accused: bool,
+    /// Shade per column, `None` before the first and after the last value.
+    shades: Vec<Option<i8>>,
+}
+
+struct Plan<'a> {
+    figure: &'a Timeline,
+    rows: Vec<Row>,
+    /// Subjects per row.
+    each: usize,
+    columns: usize,
+    x_min: i64,
+    x_max: i64,
+    highest: u64,
+    /// Greatest distance above and below the median, in the unit of the figure.
+    above: u64,
+    below: u64,
+    left: f64,
+    pitch: f64,
+    kind: Option<&'static str>,
+    /// Columns with two values or more.
+    compared: usize,
+    /// Columns with someone far above the median.
+    hot_columns: usize,
+    /// In how many columns each subject is far above; those without are left out.
+    hot: Vec<(Subject, usize)>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(figure: &'a Timeline, width: f64) -> Option<Self> {
+        let lines: Vec<&TimelineLine> =
+            figure.lines.iter().filter(|line| !line.x.is_empty() && !line.y.is_empty()).collect();
+        if lines.len() < 2 {
+            return None;
+        }
+        let points = || lines.iter().flat_map(|line| line.x.iter().zip(&line.y));
+        let (x_min, x_max) = (points().map(|(x, _)| *x).min()?, points().map(|(x, _)| *x).max()?);
+        let highest = points().map(|(_, y)| *y).max()?;
+        if x_min == x_max {
+            return None;
+        }
+        let each = lines.len().div_ceil(MOST_ROWS);
+        let rows = lines.len().div_ceil(each);
+        let kind = words::common_kind(lines.iter().map(|line| line.subject));
+        let name = |line: &&TimelineLine| Type::tick().bold().width(&name(line.subject, kind));
+        let range = if each > 1 { Type::tick().width("\u{2013}") + 2.0 } else { 0.0 };
+        let names = lines.iter().map(name).fold(0.0, f64::max) * if each > 1 { 2.0 } else { 1.0 } + range;
+        let words = Type::tick().width(kind.unwrap_or("")).max(Type::tick().width(axis::word(figure.axis)));
+        let left = names.max(words).min(width * 0.3) + EDGE;
+        let room = ((width - left) / LEAST_CELL).max(1.0);
+        let most = room.min(MOST_CELLS as f64 / rows as f64).max(8.0);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a small positive number
+        let columns = moments(figure, most as usize).max(2);
+
+        let grid = Grid { x_min, x_max, columns };
+        let values: Vec<Vec<Option<u64>>> = lines.iter().map(|line| grid.values(line)).collect();
+        let distances = distances(&values, columns);
+        let all = || distances.iter().flatten().flatten().copied();
+        let above = all().max().unwrap_or(0).max(0);
+        let below = all().min().unwrap_or(0).min(0).abs();
+        // The same shade means the same distance on both sides.
+        let reach = (above.max(below) as f64).max(highest as f64 * CALM).max(1.0);
+        let is_hot =
+            |distance: Option<i128>| distance.is_some_and(|d| d as f64 / reach * f64::from(SHADES) >= FAR_ABOVE);
+        let hot_in = |row: &Vec<Option<i128>>| row.iter().filter(|distance| is_hot(**distance)).count();
+        let hot: Vec<(Subject, usize)> = lines
+            .iter()
+            .zip(&distances)
+            .map(|(line, row)| (line.subject, hot_in(row)))
+            .filter(|(_, n)| *n > 0)
+            .collect();
+        let any = |column: usize, holds: &dyn Fn(Option<i128>) -> bool| {
+            distances.iter().any(|row| holds(row.get(column).copied().flatten()))
+        };
+        let compared = (0..columns).filter(|column| any(*column, &|distance| distance.is_some())).count();
+        let hot_columns = (0..columns).filter(|column| any(*column, &is_hot)).count();
+        let rows = lines
+            .chunks(each)
+            .zip(distances.chunks(each))
+            .map(|(lines, distances)| Row {
+                subjects: (lines[0].subject, lines[lines.len() - 1].subject),
+                accused: lines.iter().any(|line| line.accused),
+                shades: (0..columns).map(|column| shade(distances, column, reach)).collect(),
+            })
+            .collect();
+        let clamp = |distance: i128| u64::try_from(distance).unwrap_or(u64::MAX);
+        Some(Self {
+            figure,
+            rows,
+            each,
+            columns,
+            x_min,
+            x_max,
+            highest,
+            above: clamp(above),
+            below: clamp(below),
+            left,
+            pitch: pitch(lines.len().div_ceil(each)),
+            kind,
+            compared,
+            hot_columns,
+            hot,
+        })
+    }
+
+    /// Fixed, taking turns, or once.
+    fn pattern(&self) -> String {
+        let of = |n: usize| format!("{n} of {} moments", self.compared);
+        let always: Vec<Subject> = self
+            .hot
+            .iter()
+            .filter(|(_, n)| *n as f64 >= self.hot_columns as f64 * MOSTLY)
+            .map(|(subject, _)| *subject)
+            .collect();
+        match (self.hot_columns, self.hot.as_slice(), always.as_slice()) {
+            (0, ..) => "nobody leaves the median".to_owned(),
+            (1, [(one, _)], _) => format!("{one} is far above the median at one moment only"),
+            (n, _, [_, ..]) if always.len() <= 8 => {
+                format!("always the same: {} far above the median at {}", words::named(&always), of(n))
+            }
+            (n, hot, []) if n > 1 => {
+                format!("taking turns: {} are far above the median, at {}", words::count(&subjects(hot)), of(n))
+            }
+            (n, hot, _) => format!("{} are far above the median, at {}", words::count(&subjects(hot)), of(n)),
+        }
+    }
+
+    fn height(&self) -> f64 {
+        HEADER + self.pitch * self.rows.len() as f64 + AXIS_ROW + KEY
+    }
+}
+
+fn subjects(hot: &[(Subject, usize)]) -> Vec<Subject> {
+    hot.iter().map(|(subject, _)| *subject).collect()
+}
+
+/// Height of a row among so many.
+fn pitch(rows: usize) -> f64 {
+    match rows {
+        0..=8 => 20.0,
+        9..=16 => 16.0,
+        17..=32 => 10.0,
+        33..=64 => 6.0,
+        _ => 4.0,
+    }
+}
+
+/// Equal columns over the axis.
+struct Grid {
+    x_min: i64,
+    x_max: i64,
+    columns: usize,
+}
+
+impl Grid {
+    fn column(&self, x: i64) -> usize {
+        let span = i128::from(self.x_max) - i128::from(self.x_min) + 1;
+        let at = i128::from(x) - i128::from(self.x_min);
+        // Both factors are far below 2^64 and 2^12.
+        usize::try_from(at * self.columns as i128 / span).unwrap_or(0).min(self.columns - 1)
+    }
+
+    /// The highest value of each column. Between two values the earlier one holds.
+    fn values(&self, line: &TimelineLine) -> Vec<Option<u64>> {
+        let mut values: Vec<Option<u64>> = vec![None; self.columns];
+        for (x, y) in line.x.iter().zip(&line.y) {
+            if let Some(slot) = values.get_mut(self.column(*x)) {
+                *slot = (*slot).max(Some(*y));
+            }
+        }
+        let last = values.iter().rposition(Option::is_some).unwrap_or(0);
+        let mut held = None;
+        for value in values.iter_mut().take(last) {
+            held = value.or(held);
+            *value = held;
+        }
+        values
+    }
+}
+
+/// Distance of each value from the median of its column; `None` where fewer than two can be compared.
+fn distances(values: &[Vec<Option<u64>>], columns: usize) -> Vec<Vec<Option<i128>>> {
+    let medians: Vec<Option<u64>> = (0..columns)
+        .map(|column| {
+            let mut present: Vec<u64> = values.iter().filter_map(|row| row.get(column).copied().flatten()).collect();
+            if present.len() < 2 {
+                return None;
+            }
+            // The lower of the two middle ones, as everywhere: of two ranks the emptier one is the yardstick.
+            let middle = (present.len() - 1) / 2;
+            Some(*present.select_nth_unstable(middle).1)
+        })
+        .collect();
+    let distance = |value: &Option<u64>, median: &Option<u64>| Some(i128::from((*value)?) - i128::from((*median)?));
+    values.iter().map(|row| row.iter().zip(&medians).map(|(value, median)| distance(value, median)).collect()).collect()
+}
+
+/// The shade of a cell: of several subjects the one that is furthest from the median.
+fn shade(distances: &[Vec<Option<i128>>], column: usize, reach: f64) -> Option<i8> {
+    let of = |row: &Vec<Option<i128>>| row.get(column).copied().flatten();
+    let distance = distances.iter().filter_map(of).max_by_key(|distance| (distance.abs(), *distance))?;
+    #[allow(clippy::cast_possible_truncation)] // within the number of shades
+    Some((distance as f64 / reach * f64::from(SHADES)).round().clamp(f64::from(-SHADES), f64::from(SHADES)) as i8)
+}
+
+/// Colour of a shade: blue below the median, hot above; the opacity tells them apart in print too.
+fn paint(shade: i8) -> (Token, f64) {
+    match shade {
+        0 => (Token::Free, 1.0),
+        1.. => (Token::Hot, f64::from(shade) / f64::from(SHADES)),
+        _ => (Token::Alloc, f64::from(-shade) / f64::from(SHADES)),
+    }
+}
+
+fn name(subject: Subject, kind: Option<&str>) -> String {
+    if kind.is_some() { words::number(subject) } else { subject.to_string() }
+}
+
+struct Chart<'a, DB: DrawingBackend> {
+    ink: Ink<'a, DB>,
+    plan: &'a Plan<'a>,
+    plot: Frame,
+}
+
+impl<DB: DrawingBackend> Chart<'_, DB> {
+    /// Shade by shade, so that cells of one look become one element; neighbours of one shade are one rectangle.
+    fn cells(&self) -> Result<(), ChartError> {
+        let gap = if self.plan.pitch >= 10.0 { 1.5 } else { 0.0 };
+        let width = self.plot.width() / self.plan.columns as f64;
+        // Calm ones first; cells on top of them lie on the card's own paper, not on grey.
+        let shades = std::iter::once(0).chain((1..=SHADES).flat_map(|shade| [-shade, shade]));
+        for wanted in shades {
+            let (color, alpha) = paint(wanted);
+            for (number, row) in self.plan.rows.iter().enumerate() {
+                let top = self.plot.top + number as f64 * self.plan.pitch;
+                let mut column = 0;
+                while column < row.shades.len() {
+                    let from = column;
+                    while row.shades.get(column) == Some(&Some(wanted)) {
+                        column += 1;
+                    }
+                    if column > from {
+                        let frame = Frame {
+                            left: self.plot.left + from as f64 * width,
+                            right: self.plot.left + column as f64 * width,
+                            top,
+                            bottom: top + self.plan.pitch - gap,
+                        };
+                        self.ink.rect(frame, color, alpha)?;
+                    } else {
+                        column += 1;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Names beside the rows, those of the accused first, as many as have room.
+    fn names(&self) -> Result<(), ChartError> {
+        let rows = &self.plan.rows;
+        let mut order: Vec<usize> = (0..rows.len()).filter(|row| rows[*row].accused).collect();
+        order.extend([0, rows.len() - 1]);
+        let every = [1, 2, 4, 5, 8, 10, 16, 20].into_iter().find(|every| *every as f64 * self.plan.pitch >= TICK + 2.0);
+        order.extend((0..rows.len()).step_by(every.unwrap_or(rows.len())));
+        let mut taken: Vec<f64> = Vec::new();
+        for number in order {
+            let row = &rows[number];
+            let half = (TICK / 2.0).min(self.plot.height() / 2.0);
+            let y = self.plot.top + (number as f64 + 0.5) * self.plan.pitch;
+            let y = y.clamp(self.plot.top + half - 2.0, self.plot.bottom - half + 3.0);
+            if taken.iter().any(|other| (other - y).abs() < TICK + 1.5) {
+                continue;
+            }
+            taken.push(y);
+            let (first, last) = (name(row.subjects.0, self.plan.kind), name(row.subjects.1, self.plan.kind));
+            let text = if row.subjects.0 == row.subjects.1 { first } else { format!("{first}\u{2013}{last}") };
+            let look = if row.accused { Type { color: Token::Hot, ..Type::tick().bold() } } else { Type::tick() };
+            let text = look.fit(&text, self.plot.left - EDGE + 2.0);
+            self.ink.text(&text, (self.plot.left - EDGE + 2.0, y), Anchor::End, look)?;
+        }
+        Ok(())
+    }
+
+    fn header(&self) -> Result<(), ChartError> {
+        let center = TICK / 2.0 + 1.0;
+        let (width, _) = self.ink.size();
+        let heading = format!("{}, from the median of the moment", self.plan.figure.quantity.title());
+        let heading = Type::tick().fit(&heading, width);
+        self.ink.text(&heading, (0.0, center), Anchor::Start, Type::tick())?;
+        if self.plan.each > 1 {
+            let told = format!("a row is {} {}s", self.plan.each, self.plan.kind.unwrap_or("subject"));
+            let room = width - Type::tick().width(&heading) - 2.0 * EDGE;
+            self.ink.text(&Type::tick().fit(&told, room), (width, center), Anchor::End, Type::tick())?;
+        }
+        Ok(())
+    }
+
+    /// The shades in a row, with the distance at both ends.
+    fn key(&self, center: f64) -> Result<(), ChartError> {
+        let plan = self.plan;
+        let furthest = plan.above.max(plan.below);
+        let scale = ValueScale::new(plan.figure.quantity, furthest, None, 2.0);
+        let end = |sign: &str, value: u64| format!("{sign}{}", scale.long(value));
+        // A side on which no cell has a shade is left out.
+        let shown =
+            |holds: &dyn Fn(i8) -> bool| plan.rows.iter().flat_map(|row| &row.shades).flatten().any(|s| holds(*s));
+        let lowest = if shown(&|shade| shade < 0) { -SHADES } else { 0 };
+        let highest = if shown(&|shade| shade > 0) { SHADES } else { 0 };
+        let low = if lowest < 0 { end("\u{2212}", furthest) } else { "median".to_owned() };
+        let high = if highest > 0 { end("+", furthest) } else { "median".to_owned() };
+        let (width, _) = self.ink.size();
+        let words = Type::tick().width(&low) + Type::tick().width(&high) + 3.0 * EDGE;
+        let swatch = ((width - words) / f64::from(highest - lowest + 1) - 1.0).clamp(2.0, SWATCH);
+        let mut x = 0.0;
+        self.ink.text(&low, (x, center), Anchor::Start, Type::tick())?;
+        x += Type::tick().width(&low) + EDGE;
+        for shade in lowest..=highest {
+            let (color, alpha) = paint(shade);
+            let half = SWATCH / 2.0;
+            self.ink.rect(
+                Frame { left: x, right: x + swatch, top: center - half, bottom: center + half },
+                color,
+                alpha,
+            )?;
+            x += swatch + 1.0;
+        }
+        if lowest < highest {
+            self.ink.text(&high, (x + EDGE - 1.0, center), Anchor::Start, Type::tick())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rankscope_model::{GIB, Quantity, Rank, SeriesAxis};
+
+    fn figure(ranks: u32, steps: i64, value: impl Fn(u32, i64) -> u64) -> Timeline {
+        let line = |rank: u32| TimelineLine {
+            subject: Subject::Rank(Rank(rank)),
+            x: (0..steps).collect(),
+            y: (0..steps).map(|step| value(rank, step) * GIB).collect(),
+            accused: false,
+        };
+        Timeline {
+            quantity: Quantity::PeakAllocated,
+            axis: SeriesAxis::Step,
+            lines: (0..ranks).map(line).collect(),
+            capacity: None,
+            phases: vec![],
+            marks: vec![],
+        }
+    }
+
+    fn hot(plan: &Plan<'_>) -> Vec<(usize, usize)> {
+        let cells = plan.rows.iter().enumerate().flat_map(|(row, cells)| {
+            cells.shades.iter().enumerate().filter(|(_, shade)| **shade == Some(SHADES)).map(move |(c, _)| (row, c))
+        });
+        cells.collect()
+    }
+
+    #[test]
+    fn fixed_rotating_and_single_heavy_ranks_look_different() {
+        let fixed = figure(4, 20, |rank, _| if rank == 2 { 30 } else { 20 });
+        let cells = hot(&Plan::new(&fixed, 720.0).unwrap());
+        assert_eq!(cells.len(), 20);
+        assert!(cells.iter().all(|(row, _)| *row == 2), "a stripe");
+
+        let rotating = figure(4, 20, |rank, step| if i64::from(rank) == step % 4 { 30 } else { 20 });
+        let cells = hot(&Plan::new(&rotating, 720.0).unwrap());
+        assert_eq!(cells.len(), 20);
+        assert!(cells.iter().all(|(row, column)| *row == column % 4), "one in each column");
+
+        let once = figure(4, 20, |rank, step| if rank == 1 && step == 7 { 30 } else { 20 });
+        assert_eq!(hot(&Plan::new(&once, 720.0).unwrap()), [(1, 7)], "a spot");
+    }
+
+    #[test]
+    fn what_all_ranks_do_together_and_noise_are_calm() {
+        let phases = figure(8, 40, |_, step| if step > 20 { 60 } else { 10 });
+        let calm = Plan::new(&phases, 720.0).unwrap();
+        assert!(calm.rows.iter().flat_map(|row| &row.shades).all(|shade| *shade == Some(0)));
+        let mut noise = figure(8, 40, |_, _| 60);
+        noise.lines[3].y[5] += GIB / 8;
+        let noise = Plan::new(&noise, 720.0).unwrap();
+        assert!(noise.rows.iter().flat_map(|row| &row.shades).all(|shade| *shade == Some(0)));
+    }
+
+    #[test]
+    fn one_of_a_thousand_is_not_lost() {
+        let many = figure(1000, 30, |rank, step| if rank == 777 && step == 11 { 30 } else { 20 });
+        let plan = Plan::new(&many, 720.0).unwrap();
+        assert!(plan.rows.len() <= MOST_ROWS);
+        let cells = hot(&plan);
+        assert_eq!(cells.len(), 1);
+        let row = &plan.rows[cells[0].0];
+        assert!((row.subjects.0..=row.subjects.1).contains(&Subject::Rank(Rank(777))));
+    }
+
+    #[test]
+    fn a_line_that_ends_early_has_no_cells_after_its_end() {
+        let mut ended = figure(3, 10, |_, _| 20);
+        ended.lines[0].x.truncate(4);
+        let plan = Plan::new(&ended, 720.0).unwrap();
+        assert_eq!(plan.rows[0].shades.iter().filter(|shade| shade.is_some()).count(), 4);
+    }
+}
