@@ -88,7 +88,10 @@ fn fit(pairs: &[(f64, f64)]) -> Option<ScatterFit> {
     let centred: Vec<(f64, f64)> = pairs.iter().map(|(x, y)| (x - mean_x, y - mean_y)).collect();
     let slope = crate::stats::slope(&centred)?;
     let intercept = mean_y - slope * mean_x;
-    intercept.is_finite().then_some(ScatterFit { r, intercept, slope })
+    // To what is drawn and no finer, so that the figures survive JSON exactly.
+    let thousandths = |value: f64| (value * 1000.0).round() / 1000.0;
+    let fit = ScatterFit { r: thousandths(r), intercept: intercept.round(), slope: thousandths(slope) };
+    (fit.intercept.is_finite() && fit.slope.is_finite()).then_some(fit)
 }
 
 #[cfg(test)]

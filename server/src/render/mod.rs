@@ -97,7 +97,6 @@ mod tests {
                 ],
             },
             figures: Figures {
-                timeline: None,
                 peaks: Some(Peaks {
                     quantity: Quantity::DeviceUsed,
                     bars: vec![bar(0, 25_322), bar(1, 12_809)],
@@ -105,8 +104,7 @@ mod tests {
                     capacity,
                     per_node: None,
                 }),
-                composition: vec![],
-                facts: RunFacts::default(),
+                ..Figures::default()
             },
             next: Some((
                 Item::DeviceVisibility,
