@@ -395,6 +395,7 @@ mod browser {
             "memory_timeline" => ArtifactKind::MemoryTimeline,
             "python_script" => ArtifactKind::PythonScript,
             "probe_log" => ArtifactKind::ProbeLog,
+            "live_record" => ArtifactKind::LiveRecord,
             "job_log" => ArtifactKind::JobLog,
             "environment" => ArtifactKind::Environment,
             "launch_script" => ArtifactKind::LaunchScript,

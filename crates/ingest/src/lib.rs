@@ -13,6 +13,7 @@ mod device_tools;
 mod json;
 pub mod launch;
 mod lines;
+pub mod live_record;
 pub mod memory_timeline;
 pub mod nvidia_smi;
 pub mod oom;

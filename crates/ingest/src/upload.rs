@@ -4,6 +4,7 @@
 
 use crate::container::{self, Budget, Member, display_name};
 use crate::context::{Limits, ReadContext, ReadError};
+use crate::live_record;
 use crate::probe_log;
 use crate::python_script;
 use crate::sniff::{self, Content, TextEncoding};
@@ -119,6 +120,10 @@ impl Upload<'_> {
             Content::Text(encoding) if probe_log::is_probe_log(&peeked.head) => {
                 let mut input = BufReader::with_capacity(256 << 10, peeked);
                 self.file(name, bytes, |ctx| probe_log::read_with(&mut input, encoding, ctx));
+            }
+            Content::Text(TextEncoding::Utf8) if live_record::is_live_record(&peeked.head) => {
+                let mut input = BufReader::with_capacity(256 << 10, peeked);
+                self.file(name, bytes, |ctx| live_record::read(&mut input, ctx));
             }
             Content::Text(TextEncoding::Utf8) => self.text(name, bytes, peeked, depth),
             Content::Environ => {

@@ -59,6 +59,8 @@ pub enum ArtifactKind {
     DeepspeedConfig,
     /// What the probe wrote of one rank.
     ProbeLog,
+    /// What an agent saw of one node while a job ran.
+    LiveRecord,
     /// Readable text in which no reader found memory evidence.
     Text,
     /// An archive; its members are artifacts of their own.
@@ -94,6 +96,7 @@ impl ArtifactKind {
             Self::AccelerateConfig => "accelerate config",
             Self::DeepspeedConfig => "DeepSpeed config",
             Self::ProbeLog => "Rankscope probe log",
+            Self::LiveRecord => "live record",
             Self::Text => "text",
             Self::Archive => "archive",
             Self::Unreadable => "not readable",

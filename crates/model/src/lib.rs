@@ -14,6 +14,7 @@ mod facts;
 mod figures;
 mod launch;
 mod live;
+mod node_status;
 mod note;
 mod phase;
 mod probe;
@@ -48,6 +49,7 @@ pub use live::{
     Acknowledged, LIVE_FORMAT, LiveBatch, LiveColumn, LiveDevice, LiveDeviceHealth, LiveDropped, LiveHealth, LiveLine,
     LiveMemory, LiveNode, LiveProcess, LiveProcesses, LiveRank, LiveRecord, LiveState, LiveStateKind,
 };
+pub use node_status::{DeviceStatus, LiveRunRef, NodeStatus, ProcessRole, ProcessStatus};
 pub use note::{ItemNote, OwnStatus};
 pub use phase::PhaseMark;
 pub use probe::{

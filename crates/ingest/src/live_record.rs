@@ -1,0 +1,391 @@
+//! The record of a live run: lines of `rankscope.live/1` of one node, as the server writes them into a run's files or
+//! as an agent sends them.
+//!
+//! A table is made of each line of memory, at its fullest sample, with the processes that were listed last. Unknown
+//! types are passed over, lines that are cut or foreign are counted. Knows no rule about imbalance.
+
+use crate::context::{Limits, ReadContext};
+use crate::lines::{Line, for_each_line};
+use crate::sniff::TextEncoding;
+use rankscope_model::{
+    ArtifactKind, Bytes, DeviceRow, DeviceTable, Evidence, LIVE_FORMAT, LiveDevice, LiveLine, LiveMemory, LiveNode,
+    LiveProcesses, LiveRecord, LiveState, LiveStateKind, MIB, ProcessListing, ProcessRow, Provenance, Subject,
+    UnixMicros,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::BufRead;
+
+/// A list of the processes of a large node is longer than an ordinary line.
+const MAX_LINE_BYTES: usize = 1 << 20;
+/// A card whose use has changed by so much since the list may hold processes that are not listed yet.
+const STALE: u64 = 64 * MIB;
+/// Figures so near to a list, in microseconds, are of the same moment.
+const SAME_MOMENT: u64 = 500_000;
+/// Devices of one node that are read; eight cards in seven slices each are 64.
+const MAX_DEVICES: usize = 1024;
+
+/// Whether the first bytes of a file are a live record: the head of a batch, or a line of one.
+pub fn is_live_record(head: &[u8]) -> bool {
+    let line = head.split(|b| *b == b'\n').find(|line| !line.trim_ascii().is_empty()).unwrap_or_default();
+    let line = String::from_utf8_lossy(line.get(..line.len().min(4096)).unwrap_or_default());
+    line.trim_start().starts_with('{') && line.contains("\"format\":\"rankscope.live/")
+}
+
+/// Reads a record. Never fails: what cannot be read is a warning.
+pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Evidence {
+    let limits = Limits { max_line_bytes: MAX_LINE_BYTES, ..ctx.limits.clone() };
+    let mut reader = Reader::new(ctx);
+    let scan = for_each_line(input, TextEncoding::Utf8, &limits, &mut |line, _| reader.line(&line));
+    let stopped = scan
+        .stopped
+        .map(|(line, error)| format!("the record ends early, after line {line}: {error}; what stands before was read"));
+    reader.finish(stopped)
+}
+
+/// The processes as they were listed last, and what the cards used then.
+struct Listed {
+    at: Provenance,
+    processes: LiveProcesses,
+    used: BTreeMap<Subject, Bytes>,
+}
+
+struct Reader<'c> {
+    ctx: &'c ReadContext<'c>,
+    node: LiveNode,
+    node_at: Option<Provenance>,
+    used: BTreeMap<Subject, Bytes>,
+    listed: Option<Listed>,
+    tables: Vec<DeviceTable>,
+    /// Every how many tables one is kept, once there were too many.
+    stride: usize,
+    skipped: usize,
+    ranks: BTreeSet<u32>,
+    devices: BTreeSet<u32>,
+    warnings: Vec<String>,
+    newer: Option<String>,
+    bad_lines: u64,
+    first_bad: u64,
+    lost: u64,
+}
+
+impl<'c> Reader<'c> {
+    fn new(ctx: &'c ReadContext<'c>) -> Self {
+        Self {
+            ctx,
+            node: LiveNode::default(),
+            node_at: None,
+            used: BTreeMap::new(),
+            listed: None,
+            tables: Vec::new(),
+            stride: 1,
+            skipped: 0,
+            ranks: BTreeSet::new(),
+            devices: BTreeSet::new(),
+            warnings: Vec::new(),
+            newer: None,
+            bad_lines: 0,
+            first_bad: 0,
+            lost: 0,
+        }
+    }
+
+    fn line(&mut self, line: &Line<'_>) {
+        let text = line.text.trim();
+        if text.is_empty() {
+            return;
+        }
+        let mut at = Provenance::line(self.ctx.artifact, line.number, text);
+        match serde_json::from_str::<LiveLine>(text) {
+            Ok(found) => {
+                at.time = Some(found.t);
+                self.record(found, at);
+            }
+            Err(_) => self.head(text, line.number),
+        }
+    }
+
+    /// A line without position and time: the head of a batch, or nothing that is known.
+    fn head(&mut self, text: &str, number: u64) {
+        #[derive(serde::Deserialize)]
+        struct Head {
+            #[serde(rename = "type")]
+            kind: String,
+            #[serde(default)]
+            format: String,
+        }
+        match serde_json::from_str::<Head>(text) {
+            Ok(head) if head.kind == "batch" => {
+                if !head.format.is_empty() && head.format != LIVE_FORMAT && self.newer.is_none() {
+                    self.newer = Some(head.format.chars().take(40).collect());
+                }
+            }
+            _ => {
+                self.bad_lines += 1;
+                if self.bad_lines == 1 {
+                    self.first_bad = number;
+                }
+            }
+        }
+    }
+
+    fn record(&mut self, line: LiveLine, at: Provenance) {
+        match line.record {
+            LiveRecord::Node(mut node) => {
+                node.devices.truncate(MAX_DEVICES);
+                self.devices.extend(node.devices.iter().filter_map(|device| device.subject.device()));
+                self.node = *node;
+                self.node_at = Some(at);
+            }
+            LiveRecord::Memory(memory) => self.memory(line.t, &memory, &at),
+            LiveRecord::Processes(processes) => self.processes(processes, at),
+            LiveRecord::State(state) => self.state(&state, line.t),
+            LiveRecord::Dropped(dropped) => self.lost = self.lost.saturating_add(dropped.samples),
+            LiveRecord::Health(_) | LiveRecord::End | LiveRecord::Unknown => {}
+        }
+    }
+
+    fn processes(&mut self, processes: LiveProcesses, at: Provenance) {
+        let ranks = processes.processes.iter().filter_map(|process| process.rank.as_ref());
+        self.ranks.extend(ranks.map(|rank| rank.rank.0));
+        self.listed = Some(Listed { at, processes, used: self.used.clone() });
+    }
+
+    fn state(&mut self, state: &LiveState, t: UnixMicros) {
+        if state.state == LiveStateKind::Ok || self.warnings.len() >= self.ctx.limits.max_warnings {
+            return;
+        }
+        let who = state.subject.map_or_else(String::new, |subject| format!("{subject}: "));
+        let words = if state.detail.is_empty() { format!("{:?}", state.state) } else { state.detail.clone() };
+        let words: String = words.chars().take(Provenance::QUOTE_CHARS).collect();
+        self.warnings.push(format!("{} {who}{words}", clock(t)));
+    }
+
+    /// The fullest sample of a line becomes a table.
+    fn memory(&mut self, t: UnixMicros, memory: &LiveMemory, at: &Provenance) {
+        let samples = memory.devices.iter().map(|column| column.used.len()).max().unwrap_or(0);
+        let sum = |sample: usize| -> u64 {
+            let used = memory.devices.iter().filter_map(|column| column.used.get(sample).copied().flatten());
+            used.fold(0, |sum, bytes| sum.saturating_add(bytes.0))
+        };
+        let Some(fullest) = (0..samples).max_by_key(|sample| sum(*sample)) else { return };
+        let mut at_fullest = self.used.clone();
+        for column in memory.devices.iter().take(MAX_DEVICES) {
+            match column.used.get(fullest).copied().flatten() {
+                Some(bytes) => at_fullest.insert(column.subject, bytes),
+                None => at_fullest.remove(&column.subject),
+            };
+            if let Some(last) = column.used.iter().rev().copied().flatten().next() {
+                self.used.insert(column.subject, last);
+            }
+        }
+        self.devices.extend(at_fullest.keys().filter_map(|subject| subject.device()));
+        let dt = memory.dt_us.get(fullest).copied().unwrap_or(0);
+        let time = UnixMicros(t.0.saturating_add(i64::from(dt)));
+        if let Some(listed) = &mut self.listed
+            && listed.at.time.is_some_and(|listed| listed.0.abs_diff(time.0) <= SAME_MOMENT)
+        {
+            listed.used.clone_from(&at_fullest);
+        }
+        let table = self.table(time, &at_fullest, at);
+        self.keep(table);
+    }
+
+    fn table(&self, time: UnixMicros, used: &BTreeMap<Subject, Bytes>, at: &Provenance) -> DeviceTable {
+        let mut table = DeviceTable::new(at.clone());
+        table.time = Some(time);
+        table.time_text = Some(clock(time));
+        table.driver_version.clone_from(&self.node.driver_version);
+        table.cuda_version.clone_from(&self.node.cuda_version);
+        let known = self.node.devices.iter().map(|device| device.subject);
+        let unnamed: Vec<Subject> = used.keys().copied().filter(|s| known.clone().all(|k| k != *s)).collect();
+        let rows = self.node.devices.iter().map(|device| row_of(device, at));
+        table.devices = rows.chain(unnamed.into_iter().map(|subject| DeviceRow::new(at.clone(), subject))).collect();
+        for row in &mut table.devices {
+            row.used = used.get(&row.subject).copied();
+            row.at.quote =
+                row.used.map_or_else(|| row.at.quote.clone(), |used| format!("{}: {used} used", row.subject));
+        }
+        let Some(listed) = &self.listed else { return table };
+        table.processes = listed.processes.processes.iter().map(|process| process_row(process, &listed.at)).collect();
+        let is_stale = used
+            .iter()
+            .any(|(subject, now)| listed.used.get(subject).is_some_and(|then| now.0.abs_diff(then.0) > STALE));
+        table.listing = match listed.processes.listing {
+            ProcessListing::Listed if is_stale => ProcessListing::Partial,
+            listing => listing,
+        };
+        table
+    }
+
+    /// Beyond the limit every second table goes, and of those to come only as many are kept.
+    fn keep(&mut self, table: DeviceTable) {
+        if self.skipped + 1 < self.stride {
+            self.skipped += 1;
+            return;
+        }
+        self.skipped = 0;
+        self.tables.push(table);
+        if self.tables.len() >= self.ctx.limits.max_tables.max(2) {
+            let mut number = 0;
+            self.tables.retain(|_| {
+                number += 1;
+                number % 2 == 0
+            });
+            self.stride = self.stride.saturating_mul(2);
+        }
+    }
+
+    fn finish(mut self, stopped: Option<String>) -> Evidence {
+        let mut info = self.ctx.info(ArtifactKind::LiveRecord);
+        info.warnings.extend(stopped);
+        info.warnings.extend(self.newer.map(|format| {
+            format!("written as {format}, which is newer than this reader; what it knows of it was read")
+        }));
+        if self.bad_lines > 0 {
+            info.warnings.push(format!(
+                "{} lines are no records, the first is line {}; they were skipped",
+                self.bad_lines, self.first_bad
+            ));
+        }
+        if self.lost > 0 {
+            info.warnings
+                .push(format!("{} samples of memory are missing: the agent had no room to keep them", self.lost));
+        }
+        info.warnings
+            .extend(self.node.warnings.iter().take(8).map(|w| w.chars().take(Provenance::QUOTE_CHARS).collect()));
+        info.warnings.append(&mut self.warnings);
+        info.warnings.truncate(self.ctx.limits.max_warnings);
+        info.ranks = self.ranks.into_iter().collect();
+        info.devices = self.devices.into_iter().collect();
+        Evidence { artifacts: vec![info], device_tables: self.tables, ..Evidence::default() }
+    }
+}
+
+fn row_of(device: &LiveDevice, at: &Provenance) -> DeviceRow {
+    let mut row = DeviceRow::new(at.clone(), device.subject);
+    row.name.clone_from(&device.name);
+    row.bus_id.clone_from(&device.bus_id);
+    row.uuid.clone_from(&device.uuid);
+    row.total = device.total;
+    row.reserved = device.reserved;
+    row.display_active = device.display_active;
+    row.mig_enabled = device.mig_enabled;
+    row.compute_mode.clone_from(&device.compute_mode);
+    row.ecc_enabled = device.ecc_enabled;
+    row
+}
+
+/// The quote is the process's own part of the line.
+fn process_row(process: &rankscope_model::LiveProcess, at: &Provenance) -> ProcessRow {
+    let text = serde_json::to_string(process).unwrap_or_default();
+    let quote = Provenance::line(at.artifact, 0, &text).quote;
+    let mut row = ProcessRow::new(Provenance { quote, ..at.clone() }, process.subject);
+    row.pid = Some(process.pid);
+    row.kind.clone_from(&process.kind);
+    row.name.clone_from(&process.name);
+    row.used = process.used;
+    row.rank = process.rank.as_ref().filter(|rank| rank.helper_of.is_none()).map(|rank| rank.rank);
+    row
+}
+
+/// `2026-11-30 01:48:17` in UTC.
+fn clock(time: UnixMicros) -> String {
+    let seconds = time.0.div_euclid(1_000_000);
+    let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let (year, month, day) = civil(days);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", of_day / 3600, of_day / 60 % 60, of_day % 60)
+}
+
+/// Year, month and day of a count of days since 1970-01-01, in the proleptic Gregorian calendar.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468; // days since 0000-03-01
+    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * of_year + 2) / 153;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let day = of_year - (153 * shifted_month + 2) / 5 + 1;
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read_upload;
+    use std::io::Cursor;
+
+    fn read_text(text: &str) -> Evidence {
+        read_upload("node-a.live.jsonl", &mut Cursor::new(text.as_bytes()), &Limits::default())
+    }
+
+    const HEAD: &str = r#"{"type":"batch","format":"rankscope.live/1","source":"s","node":"a","first":0,"last":9}"#;
+    const NODE: &str = r#"{"seq":0,"t":1764467297000000,"type":"node","host":"a","driver_version":"550.54","devices":[{"subject":{"device":0},"name":"H100","total":1000},{"subject":{"device":1},"total":1000}]}"#;
+
+    #[test]
+    fn a_table_is_the_fullest_sample_with_the_last_list() {
+        let text = [
+            HEAD,
+            NODE,
+            r#"{"seq":1,"t":1764467298000000,"type":"processes","listing":"listed","processes":[{"subject":{"device":0},"pid":7,"name":"python","used":90,"rank":{"rank":3}}]}"#,
+            r#"{"seq":2,"t":1764467298000000,"type":"memory","dt_us":[0,100000,200000],"devices":[{"subject":{"device":0},"used":[100,300,200]},{"subject":{"device":1},"used":[5,5,null]}]}"#,
+        ]
+        .join("\n");
+        let found = read_text(&text);
+        let info = &found.artifacts[0];
+        assert_eq!(
+            (info.kind, info.ranks.as_slice(), info.devices.as_slice()),
+            (ArtifactKind::LiveRecord, &[3][..], &[0, 1][..])
+        );
+        assert!(info.warnings.is_empty(), "{:?}", info.warnings);
+        let table = &found.device_tables[0];
+        assert_eq!(table.time, Some(UnixMicros(1_764_467_298_100_000)));
+        assert_eq!(table.time_text.as_deref(), Some("2025-11-30 01:48:18"));
+        assert_eq!(table.devices.iter().map(|row| row.used).collect::<Vec<_>>(), [Some(Bytes(300)), Some(Bytes(5))]);
+        assert_eq!((table.processes[0].pid, table.processes[0].rank.map(|r| r.0)), (Some(7), Some(3)));
+        assert!(table.processes[0].at.quote.contains("\"pid\":7"));
+        assert_eq!(table.listing, ProcessListing::Listed);
+    }
+
+    #[test]
+    fn a_list_is_not_whole_when_the_card_has_moved_on() {
+        let memory = |second: u64, used: u64| {
+            format!(
+                r#"{{"seq":2,"t":17644672{second}000000,"type":"memory","dt_us":[0],"devices":[{{"subject":{{"device":0}},"used":[{used}]}}]}}"#
+            )
+        };
+        let list = r#"{"seq":1,"t":1764467298000000,"type":"processes","listing":"listed","processes":[]}"#;
+        let text = [HEAD, NODE, &memory(97, 0), list, &memory(98, 5), &memory(99, STALE + 5), &memory(99, STALE + 6)]
+            .join("\n");
+        let listings: Vec<_> = read_text(&text).device_tables.iter().map(|table| table.listing).collect();
+        assert_eq!(
+            listings,
+            [ProcessListing::Missing, ProcessListing::Listed, ProcessListing::Listed, ProcessListing::Partial]
+        );
+    }
+
+    #[test]
+    fn damage_and_losses_are_told() {
+        let text = [
+            HEAD,
+            "{\"seq\":1,\"t\":",
+            r#"{"seq":3,"t":5,"type":"dropped","first":1,"last":2,"samples":70}"#,
+            r#"{"seq":4,"t":5,"type":"state","subject":{"device":3},"state":"lost","detail":"GPU 3 has fallen off the bus."}"#,
+            r#"{"seq":5,"t":6,"type":"weather"}"#,
+        ]
+        .join("\n");
+        let warnings = read_text(&text).artifacts[0].warnings.join("\n");
+        for part in ["line 2", "70 samples", "GPU 3: GPU 3 has fallen"] {
+            assert!(warnings.contains(part), "{part}: {warnings}");
+        }
+    }
+
+    #[test]
+    fn days_become_dates() {
+        assert_eq!(clock(UnixMicros(0)), "1970-01-01 00:00:00");
+        assert_eq!(clock(UnixMicros(951_782_399_000_000)), "2000-02-28 23:59:59");
+        assert_eq!(clock(UnixMicros(951_782_400_000_000)), "2000-02-29 00:00:00");
+        assert_eq!(clock(UnixMicros(-1)), "1969-12-31 23:59:59");
+        // Nothing that a line can hold is too much.
+        assert!(!clock(UnixMicros(i64::MAX)).is_empty() && !clock(UnixMicros(i64::MIN)).is_empty());
+    }
+}
