@@ -1,6 +1,6 @@
 //! The seam between pages and the server: what a page may ask for, and what it is told of its request.
 
-use rankscope_model::{Comparison, ItemNote, Report, RunSummary, ShareInfo};
+use rankscope_model::{Comparison, ItemNote, NodeStatus, Report, RunSummary, ShareInfo};
 use std::{future::Future, pin::Pin, sync::Arc};
 
 /// A boxed answer of a [`Backend`].
@@ -35,6 +35,25 @@ pub trait Backend: Send + Sync + 'static {
     fn compared(&self, base: String, head: String) -> BackendFuture<'_, ComparedReports>;
     /// The report behind a share's token.
     fn shared_report(&self, token: String) -> BackendFuture<'_, Report>;
+    /// All nodes as they are now.
+    fn live(&self) -> BackendFuture<'_, LiveNow> {
+        Box::pin(async { Ok(LiveNow::default()) })
+    }
+    /// Whether the job of a run goes on, so that its report changes by itself.
+    fn goes_on(&self, _run_id: String) -> BackendFuture<'_, bool> {
+        Box::pin(async { Ok(false) })
+    }
+}
+
+/// The nodes as they are now.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LiveNow {
+    /// By name.
+    pub nodes: Vec<NodeStatus>,
+    /// From where on events tell what changes.
+    pub cursor: String,
+    /// Agents must show a token that the operator has set.
+    pub needs_token: bool,
 }
 
 /// Two reports and what holding them against each other says.

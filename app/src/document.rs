@@ -3,7 +3,7 @@
 use crate::backend::SiteFacts;
 use crate::icons;
 use crate::islands::CopyButtons;
-use crate::pages::{ChecklistPage, ComparePage, DocsPage, HomePage, NotFoundPage, RunPage, SharedPage};
+use crate::pages::{ChecklistPage, ComparePage, DocsPage, HomePage, LivePage, NotFoundPage, RunPage, SharedPage};
 use leptos::config::LeptosOptions;
 use leptos::prelude::*;
 use leptos_meta::{MetaTags, provide_meta_context};
@@ -53,6 +53,7 @@ pub fn App() -> impl IntoView {
                 <Route path=path!("/runs/:id") view=RunPage ssr=SsrMode::Async/>
                 <Route path=path!("/runs/:id/checklist") view=ChecklistPage ssr=SsrMode::Async/>
                 <Route path=path!("/runs/:id/checklist/:stage") view=ChecklistPage ssr=SsrMode::Async/>
+                <Route path=path!("/live") view=LivePage ssr=SsrMode::Async/>
                 <Route path=path!("/compare") view=ComparePage ssr=SsrMode::Async/>
                 <Route path=path!("/docs") view=DocsPage ssr=SsrMode::Async/>
                 <Route path=path!("/docs/*page") view=DocsPage ssr=SsrMode::Async/>
@@ -80,7 +81,7 @@ pub fn TopBar(
             } else {
                 view! { <span class="brand">{icons::brand()}"Rankscope"</span> }.into_any()
             }}
-            {runs.then(|| view! { <nav aria-label="Main"><a href="/#runs">"Runs"</a><a href="/compare">"Compare"</a><a href="/docs">"Docs"</a></nav> })}
+            {runs.then(|| view! { <nav aria-label="Main"><a href="/#runs">"Runs"</a><a href="/live">"Live"</a><a href="/compare">"Compare"</a><a href="/docs">"Docs"</a></nav> })}
             <div class="top-end">{children.map(|children| children())}</div>
         </header>
     }

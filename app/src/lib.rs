@@ -17,6 +17,9 @@ mod evidence_form;
 #[cfg(feature = "ssr")]
 mod icons;
 mod islands;
+// The browser needs only the heat strips.
+#[cfg_attr(not(feature = "ssr"), allow(dead_code))]
+mod live;
 #[cfg(feature = "ssr")]
 mod pages;
 #[cfg(feature = "ssr")]
@@ -28,11 +31,13 @@ mod wizard;
 mod words;
 
 #[cfg(feature = "ssr")]
-pub use backend::{Backend, BackendError, BackendFuture, ComparedReports, RequestFacts, SiteFacts};
+pub use backend::{Backend, BackendError, BackendFuture, ComparedReports, LiveNow, RequestFacts, SiteFacts};
 #[cfg(feature = "ssr")]
 pub use compare::standalone_comparison_html;
 #[cfg(feature = "ssr")]
 pub use document::{App, STYLE, shell};
+#[cfg(feature = "ssr")]
+pub use live::live_node_html;
 #[cfg(feature = "ssr")]
 pub use report::standalone_report_html;
 

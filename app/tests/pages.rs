@@ -5,7 +5,10 @@ mod support;
 use axum::http::StatusCode;
 use rankscope_app::{ComparedReports, standalone_comparison_html, standalone_report_html};
 use rankscope_diagnosis::{Policy, Side, compare};
-use rankscope_model::{Item, ItemNote, ItemStatus, OwnStatus, Report, ShareInfo, Stage, UnixMicros, Verdict};
+use rankscope_model::{
+    Bytes, DeviceStatus, GIB, Item, ItemNote, ItemStatus, LiveRunRef, LiveStateKind, NodeStatus, OwnStatus,
+    ProcessRole, ProcessStatus, Rank, Report, ShareInfo, Stage, Subject, UnixMicros, Verdict,
+};
 use support::{Memory, Site, reports};
 
 const SMI: &str = "/runs/01939f0a7e2b";
@@ -639,4 +642,88 @@ fn an_exported_comparison_stands_alone() {
         assert!(href.starts_with('#'), "{href}");
     }
     assert_eq!(html.matches("<h1").count(), 1);
+}
+
+fn node(name: &str) -> NodeStatus {
+    let process = |pid: u32, rank: Option<u32>, role, gib: u64| ProcessStatus {
+        pid,
+        name: Some("python<script>".into()),
+        rank: rank.map(Rank),
+        role,
+        used: Some(Bytes(gib * GIB)),
+    };
+    let card = |index: u32, used: Option<u64>, outlier: bool, processes| DeviceStatus {
+        subject: Subject::Device(index),
+        name: Some("NVIDIA H100".into()),
+        total: Some(Bytes(80 * GIB)),
+        used: used.map(|gib| Bytes(gib * GIB)),
+        heat: format!("{}..1178", ".".repeat(54)),
+        outlier,
+        utilization_percent: Some(98),
+        temperature_c: Some(61),
+        state: used.is_none().then_some(LiveStateKind::Lost),
+        processes,
+    };
+    let visited = vec![
+        process(100, Some(0), ProcessRole::Home, 60),
+        process(101, Some(1), ProcessRole::Visitor, 2),
+        process(102, Some(2), ProcessRole::Visitor, 2),
+        process(7, None, ProcessRole::Stranger, 3),
+    ];
+    NodeStatus {
+        node: name.into(),
+        heard_at: UnixMicros(1_734_345_667_000_000),
+        silent: false,
+        ended: false,
+        driver_version: None,
+        notes: vec!["GPU 1 has fallen off the bus.".into()],
+        devices: vec![card(0, Some(67), true, visited), card(1, None, false, vec![])],
+        runs: vec![LiveRunRef { id: "01939f0a7e2b".into(), title: "Slurm job 1 on a".into() }],
+    }
+}
+
+#[tokio::test]
+async fn nodes_are_seen_with_their_cards_and_who_is_on_them() {
+    let silent = NodeStatus { silent: true, ..node("b") };
+    let site = Site::new(Memory { nodes: vec![node("a"), silent], ..memory() });
+    let (status, html) = site.get("/live").await;
+    assert_eq!(status, StatusCode::OK);
+    let shown = text(&html);
+    for words in [
+        "2 nodes, 4 GPUs, 2 stand out",
+        "67.0 GiB of 80.0 GiB",
+        "98 %, 61 °C",
+        "rank 0",
+        "ranks 1, 2 from other GPUs",
+        "4.0 GiB",
+        "python<script> (PID 7)",
+        "lost",
+        "GPU 1 has fallen off the bus.",
+        "silent, last heard 10:41:07",
+        "Slurm job 1 on a",
+    ] {
+        assert!(shown.contains(words), "{words}");
+    }
+    assert_eq!(html.matches("class=\"gpu hot\"").count(), 2);
+    assert!(html.contains("data-since=\"e-7\"") && html.contains("<path class=\"h7\" d=\"M58 0h1v1h-1z\">"));
+    let empty = tags(&html).into_iter().find(|tag| tag.contains("data-empty")).unwrap();
+    assert!(empty.contains("hidden"));
+}
+
+#[tokio::test]
+async fn without_nodes_the_page_says_how_to_begin() {
+    let html = page("/live").await;
+    assert!(text(&html).contains("No node has sent anything yet."));
+    assert!(html.contains("rankscope agent --server ") && html.contains("--agent-token-file"));
+}
+
+#[tokio::test]
+async fn a_run_whose_job_goes_on_says_so() {
+    let site = Site::new(Memory { goes_on: Some("01939f0a7e2b".into()), ..memory() });
+    let (_, html) = site.get(SMI).await;
+    assert!(text(&html).contains("The job is running") && html.contains("data-run=\"01939f0a7e2b\""));
+    let (_, old) = site.get(&format!("{SMI}?version=1")).await;
+    assert!(!old.contains("data-run="), "an old version does not change");
+    let (_, other) = site.get(STEPS).await;
+    assert!(!other.contains("data-run="));
 }

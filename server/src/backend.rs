@@ -1,20 +1,21 @@
 //! The store as the pages see it.
 
 use crate::errors::ProblemKind;
-use crate::{service::Service, store::StoreError};
-use rankscope_app::{Backend, BackendError, BackendFuture, ComparedReports};
+use crate::{live::Live, service::Service, store::StoreError};
+use rankscope_app::{Backend, BackendError, BackendFuture, ComparedReports, LiveNow};
 use rankscope_model::{ItemNote, Report, RunSummary, ShareInfo};
 use std::sync::Arc;
 
 /// Implements the pages' seam over a service.
 pub struct StoreBackend {
     service: Arc<Service>,
+    live: Option<Arc<Live>>,
 }
 
 impl StoreBackend {
-    /// Pages read through `service`.
-    pub fn new(service: Arc<Service>) -> Self {
-        Self { service }
+    /// Pages read through `service`, and see what `live` knows.
+    pub fn new(service: Arc<Service>, live: Option<Arc<Live>>) -> Self {
+        Self { service, live }
     }
 }
 
@@ -53,6 +54,20 @@ impl Backend for StoreBackend {
                 }
             })
         })
+    }
+
+    fn live(&self) -> BackendFuture<'_, LiveNow> {
+        Box::pin(async move {
+            let Some(live) = self.live.clone() else { return Ok(LiveNow::default()) };
+            let needs_token = live.token().is_some();
+            let nodes = tokio::task::spawn_blocking(move || live.nodes()).await;
+            let (nodes, cursor) = nodes.map_err(|_| BackendError::Unavailable)?;
+            Ok(LiveNow { nodes, cursor, needs_token })
+        })
+    }
+
+    fn goes_on(&self, run_id: String) -> BackendFuture<'_, bool> {
+        Box::pin(async move { Ok(self.live.as_ref().is_some_and(|live| live.follows(&run_id))) })
     }
 
     fn shared_report(&self, token: String) -> BackendFuture<'_, Report> {

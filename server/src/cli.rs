@@ -41,6 +41,16 @@ pub struct ServeArgs {
     /// accepted as host name.
     #[arg(long, value_name = "URL", env = "RANKSCOPE_PUBLIC_URL")]
     pub public_url: Option<PublicUrl>,
+    /// File with the token that agents and probes must show. Without it only this machine may send.
+    #[arg(long, value_name = "FILE", env = "RANKSCOPE_AGENT_TOKEN_FILE")]
+    pub agent_token_file: Option<PathBuf>,
+    /// Room for live samples on disk; the oldest go first, those of jobs that have ended before others.
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = parse_bytes)]
+    pub live_keep_bytes: u64,
+    /// Address that is told, once per run, when an imbalance or a context leak is found while a job runs: a JSON text
+    /// as Slack and others take it.
+    #[arg(long, value_name = "URL", env = "RANKSCOPE_WEBHOOK_URL", hide_env_values = true)]
+    pub webhook_url: Option<String>,
     /// Allow an address that other machines can reach. There are no accounts yet: whoever reaches it can read and
     /// delete every run.
     #[arg(long)]

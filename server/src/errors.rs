@@ -59,6 +59,9 @@ kinds! {
     NoSuchChart NOT_FOUND "no-such-chart" "The evidence has nothing for this chart";
     ForeignHost MISDIRECTED_REQUEST "foreign-host" "This server does not answer for that host name";
     ForeignOrigin FORBIDDEN "foreign-origin" "The request comes from another site";
+    TokenMissing UNAUTHORIZED "token-missing" "The request shows no token that this server knows";
+    SenderNotAllowed FORBIDDEN "sender-not-allowed" "This machine may not send live data";
+    TooBusy TOO_MANY_REQUESTS "too-busy" "More is on its way than this server takes at once";
     TooSlow REQUEST_TIMEOUT "too-slow" "The request stopped arriving";
     FileLost INTERNAL_SERVER_ERROR "file-lost" "A stored file is missing";
     Unavailable SERVICE_UNAVAILABLE "unavailable" "The server cannot answer right now";

@@ -16,6 +16,7 @@ pub mod http;
 pub mod intake;
 pub mod limits;
 pub mod listener;
+pub mod live;
 pub mod metrics;
 pub mod multipart;
 pub mod render;

@@ -10,6 +10,7 @@ use hyper_util::{
 use std::{
     future::Future,
     io::{self, IoSlice},
+    net::SocketAddr,
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
@@ -32,12 +33,15 @@ const TAKEN_WITHIN: Duration = Duration::from_mins(1);
 /// Pause after the system could not give a connection, for instance because files ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// The other side of the connection on which a request came, as an extension of the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer(pub SocketAddr);
+
 /// Serves until `stop`, then waits for requests in flight, `grace` at most.
 pub async fn serve(listener: TcpListener, app: Router, stop: impl Future<Output = ()>, grace: Duration) {
     let mut stop = pin!(stop);
     let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let service = TowerToHyperService::new(app.map_request(|request: Request<Incoming>| request.map(Body::new)));
     loop {
         let accept = async {
             let place = Arc::clone(&places).acquire_owned().await;
@@ -47,16 +51,21 @@ pub async fn serve(listener: TcpListener, app: Router, stop: impl Future<Output 
             accepted = accept => accepted,
             () = &mut stop => break,
         };
-        let (Ok((stream, _)), Ok(place)) = (accepted, place) else {
+        let (Ok((stream, peer)), Ok(place)) = (accepted, place) else {
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
+        let service = TowerToHyperService::new(app.clone().map_request(move |request: Request<Incoming>| {
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(Peer(peer));
+            request
+        }));
         // Small answers are not held back to be joined with later ones.
         let _ = stream.set_nodelay(true);
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_WITHIN)
-            .serve_connection(TokioIo::new(Taken::within(TAKEN_WITHIN, stream)), service.clone());
+            .serve_connection(TokioIo::new(Taken::within(TAKEN_WITHIN, stream)), service);
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             if let Err(error) = connection.await {

@@ -126,7 +126,17 @@ impl Service {
         Ok(series)
     }
 
-    async fn diagnose(&self, run: RunInfo, version: u32, evidence: Evidence) -> Result<(Arc<Report>, Arc<SeriesSet>)> {
+    /// The columns of a run's versions have changed.
+    pub(crate) fn forget_series(&self, run: &str) {
+        self.series.lock().unwrap_or_else(PoisonError::into_inner).retain(|((known, _), _)| known != run);
+    }
+
+    pub(crate) async fn diagnose(
+        &self,
+        run: RunInfo,
+        version: u32,
+        evidence: Evidence,
+    ) -> Result<(Arc<Report>, Arc<SeriesSet>)> {
         let made = tokio::task::spawn_blocking(move || {
             let report = engine::report(run, version, now(), &evidence);
             let series = engine::series(&report, &evidence);

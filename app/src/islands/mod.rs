@@ -2,6 +2,8 @@
 //! `data-` attributes there, so that no island has properties to decode.
 
 mod copy;
+mod live_nodes;
+mod live_run;
 mod share;
 mod timeline;
 mod upload;
@@ -9,5 +11,11 @@ mod upload;
 #[cfg(feature = "hydrate")]
 mod dom;
 
+#[cfg(feature = "hydrate")]
+mod events;
+
 #[cfg(feature = "ssr")]
-pub use {copy::CopyButtons, share::ShareBox, timeline::TimelineLens, upload::Upload};
+pub use {
+    copy::CopyButtons, live_nodes::LiveNodes, live_run::LiveRun, share::ShareBox, timeline::TimelineLens,
+    upload::Upload,
+};

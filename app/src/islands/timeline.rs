@@ -71,7 +71,7 @@ mod browser {
     use crate::words;
     use leptos::prelude::*;
     use rankscope_model::{Bytes, Rank, Subject, UnixMicros};
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
     use std::rc::Rc;
     use wasm_bindgen::{JsCast, JsValue};
     use web_sys::{Element, Event, HtmlElement, KeyboardEvent, MouseEvent, PointerEvent};
@@ -126,9 +126,9 @@ mod browser {
         signals: Signals,
         values: RefCell<Values>,
         /// The drawings of the whole run, to come back to.
-        whole: Vec<(HtmlElement, String)>,
+        whole: RefCell<Vec<(HtmlElement, String)>>,
         /// The whole run's window.
-        full: (f64, f64),
+        full: Cell<(f64, f64)>,
         /// The window that is shown or on its way.
         window: RefCell<(f64, f64)>,
         /// Where the crosshair stands.
@@ -139,27 +139,23 @@ mod browser {
 
     pub fn wire(root: &HtmlElement, signals: Signals) -> Option<()> {
         let chart: HtmlElement = dom::find(root, ".figure")?;
-        let whole = dom::find_all(&chart, ".drawing").into_iter().map(|drawing| {
-            let picture = drawing.inner_html();
-            (drawing, picture)
-        });
-        let mut lens = Lens {
+        let lens = Lens {
             root: root.clone(),
             line: dom::find(root, ".lens-line")?,
             range: dom::find(root, ".lens-range")?,
             tip: dom::find(root, ".lens-tip")?,
-            whole: whole.collect(),
+            whole: RefCell::new(pictures(&chart)),
             chart,
             signals,
             values: RefCell::new(Values::NotAsked),
-            full: (0.0, 0.0),
+            full: Cell::default(),
             window: RefCell::default(),
             at: RefCell::default(),
             drag: RefCell::default(),
         };
         let plot = lens.plot()?;
-        lens.full = (plot.x_min, plot.x_max);
-        *lens.window.borrow_mut() = lens.full;
+        lens.full.set((plot.x_min, plot.x_max));
+        *lens.window.borrow_mut() = lens.full.get();
         // A single instant has nothing to read along or to zoom into.
         if plot.x_max <= plot.x_min {
             return None;
@@ -171,6 +167,8 @@ mod browser {
         signals.live.set(true);
         wire_pointer(&lens);
         wire_keys(&lens);
+        let renewed = lens.clone();
+        dom::on::<Event>(&lens.chart, "renewed", move |_| renewed.renew());
         let buttons = lens.clone();
         dom::on::<MouseEvent>(&lens.root, "click", move |event| {
             let target = event.target().and_then(|target| target.dyn_into::<Element>().ok());
@@ -183,6 +181,14 @@ mod browser {
             }
         });
         Some(())
+    }
+
+    fn pictures(chart: &HtmlElement) -> Vec<(HtmlElement, String)> {
+        let with_picture = |drawing: HtmlElement| {
+            let picture = drawing.inner_html();
+            (drawing, picture)
+        };
+        dom::find_all(chart, ".drawing").into_iter().map(with_picture).collect()
     }
 
     fn wire_pointer(lens: &Rc<Lens>) {
@@ -245,10 +251,11 @@ mod browser {
 
         /// The drawing that is shown: the others have no size.
         fn drawing(&self) -> Option<HtmlElement> {
-            let mut drawings = self.whole.iter().map(|(drawing, _)| drawing);
+            let whole = self.whole.borrow();
+            let mut drawings = whole.iter().map(|(drawing, _)| drawing);
             drawings
                 .find(|drawing| drawing.offset_width() > 0)
-                .or_else(|| self.whole.first().map(|(drawing, _)| drawing))
+                .or_else(|| whole.first().map(|(drawing, _)| drawing))
                 .cloned()
         }
 
@@ -415,19 +422,30 @@ mod browser {
             let middle = self.at.borrow().unwrap_or(f64::midpoint(from, to));
             let share = if to > from { (middle - from) / (to - from) } else { 0.5 };
             let width = (to - from) * factor;
-            if width >= self.full.1 - self.full.0 {
+            let full = self.full.get();
+            if width >= full.1 - full.0 {
                 self.reset();
                 return;
             }
-            let start = (middle - share * width).clamp(self.full.0, self.full.1 - width);
+            let start = (middle - share * width).clamp(full.0, full.1 - width);
             self.show(start, start + width);
         }
 
+        /// The whole run was drawn anew, because it goes on.
+        fn renew(&self) {
+            *self.whole.borrow_mut() = pictures(&self.chart);
+            let Some(plot) = self.plot() else { return };
+            self.full.set((plot.x_min, plot.x_max));
+            *self.window.borrow_mut() = self.full.get();
+            *self.values.borrow_mut() = Values::NotAsked;
+            self.hide();
+        }
+
         fn reset(&self) {
-            for (drawing, picture) in &self.whole {
+            for (drawing, picture) in self.whole.borrow().iter() {
                 drawing.set_inner_html(picture);
             }
-            *self.window.borrow_mut() = self.full;
+            *self.window.borrow_mut() = self.full.get();
             self.signals.zoomed.set(false);
             self.hide();
             self.signals.said.set("Whole run".to_owned());

@@ -4,6 +4,7 @@ use super::message::{Sought, message};
 use super::{backend, base_url, head, site};
 use crate::backend::{BackendError, RequestFacts};
 use crate::document::TopBar;
+use crate::islands::LiveRun;
 use crate::report::{Access, Owned, report_view};
 use crate::words;
 use leptos::prelude::*;
@@ -20,25 +21,33 @@ pub fn RunPage() -> impl IntoView {
         // What is no number is no version of a run either.
         let version = version.map(|version| version.parse::<u32>().unwrap_or(0));
         match load(id, version).await {
-            Ok((report, shares, newest)) => page(&report, shares, newest),
+            Ok(Loaded { report, shares, newest, goes_on }) => page(&report, shares, newest, goes_on),
             Err(error) => message(&error, Sought::Run),
         }
     })
 }
 
-/// The report in the version asked for, the run's shares, and its newest version.
-async fn load(id: String, version: Option<u32>) -> Result<(Report, Vec<ShareInfo>, u32), BackendError> {
+/// The report in the version asked for, the run's shares, its newest version, and whether its job goes on.
+struct Loaded {
+    report: Report,
+    shares: Vec<ShareInfo>,
+    newest: u32,
+    goes_on: bool,
+}
+
+async fn load(id: String, version: Option<u32>) -> Result<Loaded, BackendError> {
     let backend = backend()?;
     let report = backend.report(id.clone(), version).await?;
     let newest = match version {
         None => report.version,
         Some(_) => backend.report(id.clone(), None).await?.version,
     };
-    let shares = backend.shares(id).await?;
-    Ok((report, shares, newest))
+    let shares = backend.shares(id.clone()).await?;
+    let goes_on = backend.goes_on(id).await?;
+    Ok(Loaded { report, shares, newest, goes_on })
 }
 
-fn page(report: &Report, shares: Vec<ShareInfo>, newest: u32) -> AnyView {
+fn page(report: &Report, shares: Vec<ShareInfo>, newest: u32, goes_on: bool) -> AnyView {
     let facts = use_context::<RequestFacts>();
     let site = site();
     let access = Access::Owner(Owned {
@@ -61,7 +70,23 @@ fn page(report: &Report, shares: Vec<ShareInfo>, newest: u32) -> AnyView {
             <a class="button" href="#next">"Add evidence"</a>
             <a class="button primary" href="#share">"Share"</a>
         </TopBar>
+        {(goes_on && report.version == newest).then(|| live_bar(report))}
         {report_view(report, &access)}
+    }
+    .into_any()
+}
+
+/// Says that the job goes on. Without a script the page is right as of now.
+fn live_bar(report: &Report) -> AnyView {
+    let (run, diagnosed) = (report.run.id.clone(), report.diagnosed_at.0.to_string());
+    view! {
+        <aside class="live-bar" aria-label="Live">
+            <LiveRun>
+                <strong class="live-word" data-run=run data-diagnosed=diagnosed>"The job is running"</strong>
+                " "
+                <a href="/live">"Its nodes"</a>
+            </LiveRun>
+        </aside>
     }
     .into_any()
 }

@@ -10,9 +10,11 @@ use axum::body::{Body, to_bytes};
 use axum::http::{HeaderValue, Request, StatusCode, header};
 use leptos::prelude::*;
 use leptos_axum::{LeptosRoutes, ResponseOptions, generate_route_list};
-use rankscope_app::{App, Backend, BackendError, BackendFuture, ComparedReports, RequestFacts, SiteFacts, shell};
+use rankscope_app::{
+    App, Backend, BackendError, BackendFuture, ComparedReports, LiveNow, RequestFacts, SiteFacts, shell,
+};
 use rankscope_diagnosis::{Policy, Side, compare};
-use rankscope_model::{ItemNote, Report, RunSummary, ShareInfo};
+use rankscope_model::{ItemNote, NodeStatus, Report, RunSummary, ShareInfo};
 use std::sync::Arc;
 use tower::ServiceExt;
 
@@ -29,6 +31,10 @@ pub struct Memory {
     pub tokens: Vec<(String, Option<String>)>,
     /// The store does not answer.
     pub down: bool,
+    /// Nodes as they are now.
+    pub nodes: Vec<NodeStatus>,
+    /// The run whose job goes on.
+    pub goes_on: Option<String>,
 }
 
 impl Memory {
@@ -91,6 +97,15 @@ impl Backend for Memory {
             let comparison = compare(Side::from(&base), Side::from(&head), &Policy::default());
             Ok(ComparedReports { base, head, comparison })
         })
+    }
+
+    fn live(&self) -> BackendFuture<'_, LiveNow> {
+        let nodes = self.nodes.clone();
+        Box::pin(async move { Ok(LiveNow { nodes, cursor: "e-7".into(), needs_token: false }) })
+    }
+
+    fn goes_on(&self, run_id: String) -> BackendFuture<'_, bool> {
+        Box::pin(async move { Ok(self.goes_on.as_ref() == Some(&run_id)) })
     }
 
     fn shared_report(&self, token: String) -> BackendFuture<'_, Report> {

@@ -6,11 +6,12 @@ use crate::{
     http::{AppState, Front, router},
     limits::Limits,
     listener,
+    live::{self, Follower, Live, LiveOptions, Webhook},
     service::Service,
     store::Store,
 };
 use anyhow::{Context, bail};
-use std::{future::Future, io::IsTerminal, sync::Arc, time::Duration};
+use std::{future::Future, io::IsTerminal, path::Path, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, runtime::Runtime, time::timeout};
 use tracing_subscriber::EnvFilter;
 
@@ -19,6 +20,9 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// Time for what still runs when the requests are over: the database, readers.
 const LAST_GRACE: Duration = Duration::from_secs(3);
+
+/// A shorter token for agents could be guessed.
+const SHORTEST_TOKEN: usize = 16;
 
 /// Serves until SIGINT or SIGTERM.
 pub fn run(args: &ServeArgs) -> anyhow::Result<()> {
@@ -53,10 +57,22 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let limits =
         Limits { max_file_bytes: args.max_file_bytes, max_request_bytes: args.max_request_bytes, ..Limits::default() };
     let store = Store::open(&args.data).await.with_context(|| format!("opening {}", args.data.display()))?;
+    let token = args.agent_token_file.as_deref().map(read_token).transpose()?;
+    let options = LiveOptions { keep_bytes: args.live_keep_bytes, token };
+    let folder = args.data.join("live");
+    let live =
+        tokio::task::spawn_blocking(move || Live::open(&folder, options)).await?.context("opening the live data")?;
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
     let address = listener.local_addr()?;
     let service = Arc::new(Service::new(store, limits));
-    let state = AppState::new(Arc::clone(&service), Front::new(address, args.public_url.clone()));
+    let front = Front::new(address, args.public_url.clone());
+    let base_url = args.public_url.as_ref().map_or_else(|| format!("http://{address}"), ToString::to_string);
+    let webhook = args.webhook_url.as_deref().map(|url| Webhook::new(url, &base_url)).transpose();
+    let webhook = webhook.map_err(anyhow::Error::msg).context("--webhook-url")?;
+    let state = AppState::new(Arc::clone(&service), front).with_live(Arc::clone(&live));
+    let frames = tokio::spawn(Arc::clone(&live).make_frames());
+    let follower = Follower { live: Arc::clone(&live), service: Arc::clone(&service), webhook };
+    let following = tokio::spawn(live::follow(follower));
     if !state.site.has_bundle {
         tracing::warn!("built without the browser bundle: pages are complete but do not move");
     }
@@ -65,7 +81,18 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     println!("Rankscope serves http://{address} (data in {})", args.data.display());
     tokio::task::spawn_blocking(|| println!("{}", nvml::open()));
 
+    let streams = Arc::clone(&live);
+    let stop = async move {
+        stop.await;
+        // Streams never end by themselves; browsers come back when the server does.
+        streams.end_streams();
+    };
     listener::serve(listener, router(state), stop, GRACE).await;
+    following.abort();
+    frames.abort();
+    if timeout(LAST_GRACE, tokio::task::spawn_blocking(move || live.close())).await.is_err() {
+        tracing::warn!("live data that were still being written were cut off; what was acknowledged is kept");
+    }
     if timeout(LAST_GRACE, service.store.close()).await.is_err() {
         tracing::warn!("uploads that were still being kept were cut off; the next start clears them up");
     }
@@ -75,6 +102,16 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     }
     tracing::info!("ended");
     Ok(())
+}
+
+/// A token from its file, without the line's end.
+fn read_token(path: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let token = text.trim();
+    if token.len() < SHORTEST_TOKEN {
+        bail!("{} holds a token of fewer than {SHORTEST_TOKEN} characters; it could be guessed", path.display());
+    }
+    Ok(token.to_owned())
 }
 
 /// Resolves when the process is asked to end.

@@ -64,6 +64,11 @@ impl Front {
         self.public.as_ref().is_some_and(|public| public.https)
     }
 
+    /// Whether people come through a proxy: the other side of a connection then says nothing of who asks.
+    pub fn is_behind_proxy(&self) -> bool {
+        self.public.is_some()
+    }
+
     /// Scheme and authority without a slash at the end, for absolute links.
     pub fn base_url(&self, headers: &HeaderMap, uri: &Uri) -> String {
         if let Some(public) = &self.public {

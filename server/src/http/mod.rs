@@ -13,7 +13,7 @@ mod pages;
 mod shared;
 mod upload_body;
 
-use crate::{backend::StoreBackend, errors::Problem, service::Service};
+use crate::{backend::StoreBackend, errors::Problem, live::Live, service::Service};
 use axum::{
     Router,
     body::Body,
@@ -49,6 +49,8 @@ pub struct AppState {
     pub site: SiteFacts,
     /// What pages read through.
     pub backend: Arc<dyn Backend>,
+    /// What agents and probes send. Without it nothing is taken.
+    pub live: Option<Arc<Live>>,
 }
 
 impl AppState {
@@ -59,8 +61,16 @@ impl AppState {
             max_request_bytes: service.limits.max_request_bytes,
             has_bundle: assets::has_bundle(),
         };
-        let backend: Arc<dyn Backend> = Arc::new(StoreBackend::new(Arc::clone(&service)));
-        Self { service, front: Arc::new(front), site, backend }
+        let backend: Arc<dyn Backend> = Arc::new(StoreBackend::new(Arc::clone(&service), None));
+        Self { service, front: Arc::new(front), site, backend, live: None }
+    }
+
+    /// The same with live data.
+    #[must_use]
+    pub fn with_live(mut self, live: Arc<Live>) -> Self {
+        self.backend = Arc::new(StoreBackend::new(Arc::clone(&self.service), Some(Arc::clone(&live))));
+        self.live = Some(live);
+        self
     }
 }
 

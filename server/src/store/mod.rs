@@ -6,12 +6,14 @@
 //! Knows no HTTP.
 
 mod checklist;
+mod live;
 mod objects;
 mod pending;
 mod runs;
 mod shares;
 mod staging;
 
+pub use live::{LiveEvent, LiveFile, LiveRunRow, LiveStep};
 pub use objects::Objects;
 use pending::{Claim, Marker, Pending};
 pub use runs::{ArtifactFile, NewArtifact, RunRow};

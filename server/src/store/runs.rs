@@ -111,7 +111,7 @@ impl Store {
     }
 
     /// Removes the objects of a failed addition or of a deleted run. Where that fails too, its marker stays for the next start.
-    async fn undo(&self, claim: &Claim, marker: Option<Marker>) {
+    pub(super) async fn undo(&self, claim: &Claim, marker: Option<Marker>) {
         let undone = async {
             self.clear(claim).await?;
             match marker {
@@ -451,7 +451,7 @@ async fn insert_version(
     Ok(())
 }
 
-fn verdict_slug(verdict: Verdict) -> Result<String, StoreError> {
+pub(super) fn verdict_slug(verdict: Verdict) -> Result<String, StoreError> {
     match serde_json::to_value(verdict)? {
         serde_json::Value::String(slug) => Ok(slug),
         _ => Err(StoreError::Range("verdict")),

@@ -2,6 +2,8 @@
 // Each test file uses a part; a helper that fails should stop the test.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod live;
+
 use axum::{
     Router,
     body::{Body, to_bytes},
@@ -10,6 +12,8 @@ use axum::{
 use rankscope::{
     http::{AppState, Front, router},
     limits::Limits,
+    listener::Peer,
+    live::{Follower, Live, LiveOptions, follow},
     service::Service,
     store::Store,
 };
@@ -26,6 +30,7 @@ pub struct Server {
     pub router: Router,
     pub service: Arc<Service>,
     pub folder: TempDir,
+    live: Option<(Arc<Live>, LiveOptions, Vec<tokio::task::JoinHandle<()>>)>,
 }
 
 /// A part of an upload: field, file name, content.
@@ -83,10 +88,54 @@ impl Server {
         let store = Store::open(folder.path()).await.unwrap();
         let service = Arc::new(Service::new(store, limits));
         let state = AppState::new(Arc::clone(&service), Front::new(HOST.parse().unwrap(), None));
-        Self { router: router(state), service, folder }
+        Self { router: router(state), service, folder, live: None }
     }
 
-    pub async fn send(&self, request: Request<Body>) -> Answer {
+    /// With live data, as `serve` has it.
+    pub async fn live(options: LiveOptions) -> Self {
+        Self::live_in(tempfile::tempdir().unwrap(), options).await
+    }
+
+    async fn live_in(folder: TempDir, options: LiveOptions) -> Self {
+        let store = Store::open(folder.path()).await.unwrap();
+        let service = Arc::new(Service::new(store, Limits::default()));
+        let live = Live::open(&folder.path().join("live"), options.clone()).unwrap();
+        let state =
+            AppState::new(Arc::clone(&service), Front::new(HOST.parse().unwrap(), None)).with_live(live.clone());
+        let follower = Follower { live: live.clone(), service: Arc::clone(&service), webhook: None };
+        let tasks = vec![tokio::spawn(follow(follower)), tokio::spawn(live.clone().make_frames())];
+        Self { router: router(state), service, folder, live: Some((live, options, tasks)) }
+    }
+
+    /// Ends and begins again over the same folder.
+    pub async fn restart(self) -> Self {
+        let Self { router, service, folder, live } = self;
+        let (live, options, tasks) = live.unwrap();
+        for task in tasks {
+            task.abort();
+            let _ = task.await;
+        }
+        live.close();
+        service.store.close().await;
+        drop((router, service, live));
+        Self::live_in(folder, options).await
+    }
+
+    /// The body of an answer that goes on.
+    pub async fn stream(&self, path: &str) -> axum::body::BodyDataStream {
+        let response =
+            self.router.clone().oneshot(request(Method::GET, path).body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "text/event-stream");
+        assert!(response.headers().get(header::CONTENT_ENCODING).is_none());
+        response.into_body().into_data_stream()
+    }
+
+    /// Sent from this machine, unless the request says otherwise.
+    pub async fn send(&self, mut request: Request<Body>) -> Answer {
+        if request.extensions().get::<Peer>().is_none() {
+            request.extensions_mut().insert(Peer("127.0.0.1:40000".parse().unwrap()));
+        }
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let body = to_bytes(body, usize::MAX).await.unwrap().to_vec();

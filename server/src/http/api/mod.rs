@@ -3,6 +3,7 @@
 mod bodies;
 mod checklist;
 mod compare;
+mod live;
 mod runs;
 mod shares;
 
@@ -43,12 +44,16 @@ pub fn routers() -> (Router<AppState>, Router<AppState>) {
     let uploads = OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(runs::create_run, runs::list_runs))
         .routes(routes!(runs::add_files))
-        .routes(routes!(checklist::create_after));
+        .routes(routes!(checklist::create_after))
+        .routes(routes!(live::post_samples));
     let quick = OpenApiRouter::new()
         .routes(routes!(runs::get_run, runs::rename_run, runs::delete_run))
         .routes(routes!(checklist::get_item, checklist::add_note))
         .routes(routes!(checklist::attach_after))
         .routes(routes!(compare::compare))
+        .routes(routes!(live::nodes))
+        .routes(routes!(live::node_events))
+        .routes(routes!(live::run_events))
         .routes(routes!(runs::series))
         .routes(routes!(runs::artifact))
         .routes(routes!(charts::chart))

@@ -1,0 +1,77 @@
+//! `/live`: every node, its cards, and who is on them.
+
+use super::message::{Sought, message};
+use super::{backend, base_url, head};
+use crate::backend::{BackendError, LiveNow};
+use crate::document::TopBar;
+use crate::islands::LiveNodes;
+use crate::live::{node_card, summary};
+use crate::report::code_block;
+use leptos::prelude::*;
+use leptos_meta::{Meta, Title};
+
+/// The nodes as they are now; an island keeps them moving.
+#[component]
+pub fn LivePage() -> impl IntoView {
+    Suspend::new(async move {
+        match load().await {
+            Ok(now) => page(&now),
+            Err(error) => message(&error, Sought::Page),
+        }
+    })
+}
+
+async fn load() -> Result<LiveNow, BackendError> {
+    backend()?.live().await
+}
+
+fn page(now: &LiveNow) -> AnyView {
+    head(view! {
+        <Title text="Live - Rankscope"/>
+        <Meta name="description" content="Memory of every GPU of every node, now."/>
+        <Meta name="robots" content="noindex"/>
+    });
+    let cards = now.nodes.iter().map(node_card).collect_view();
+    let (sum, cursor, empty, has_nodes) = (summary(&now.nodes), now.cursor.clone(), empty(now), !now.nodes.is_empty());
+    view! {
+        <TopBar/>
+        <main id="main" class="live">
+            <LiveNodes>
+                <div class="live-head">
+                    <h1>"Live"</h1>
+                    <p class="live-sum" data-sum="">{sum}</p>
+                    <p class="live-link" role="status" data-link="">"As of now. "<a href="/live">"Refresh"</a></p>
+                </div>
+                <div class="nodes" data-nodes="" data-since=cursor>{cards}</div>
+                <div class="live-empty" data-empty="" hidden=has_nodes>{empty}</div>
+            </LiveNodes>
+        </main>
+    }
+    .into_any()
+}
+
+/// How to begin.
+fn empty(now: &LiveNow) -> AnyView {
+    let url = match base_url() {
+        url if url.is_empty() => "http://127.0.0.1:3000".to_owned(),
+        url => url,
+    };
+    let token = if now.needs_token {
+        view! { <p>"FILE holds the token that this server was started with (" <code>"--agent-token-file"</code> ")."</p> }.into_any()
+    } else {
+        view! {
+            <p>"This server has no token for agents yet, so it takes data from its own machine only. Start it with one, and give the same file to every node:"</p>
+            {code_block("head -c 32 /dev/urandom | base64 > FILE && chmod 600 FILE\nrankscope serve --agent-token-file FILE --listen 0.0.0.0:3000 --open-to-network")}
+        }
+        .into_any()
+    };
+    view! {
+        <div class="empty">
+            <p><strong>"No node has sent anything yet."</strong>" A server on a GPU machine shows its own GPUs without further ado. On every other node start an agent:"</p>
+            {code_block(&format!("rankscope agent --server {url} --token-file FILE"))}
+            {token}
+            <p>"A job whose processes set " <code>"RANK"</code> " becomes a run by itself as soon as they hold GPU memory."</p>
+        </div>
+    }
+    .into_any()
+}

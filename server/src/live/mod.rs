@@ -1,0 +1,234 @@
+//! Live data: what agents and probes send is kept, becomes state, is shown, and becomes runs.
+//!
+//! Where to look first: [`batch`] for what is accepted, [`writer`] for the way to the disk, [`state`] for what lines
+//! mean, [`view`] and [`hub`] for what browsers see, [`runs`] for how a job becomes a run. Knows no route.
+
+pub use hub::Notice;
+pub use runs::{Follower, follow};
+pub use webhook::Webhook;
+
+pub mod batch;
+mod course;
+mod hub;
+mod keep;
+mod log;
+mod moments;
+mod probe_lines;
+mod record;
+mod runs;
+mod sources;
+pub mod state;
+#[cfg(test)]
+mod testing;
+mod view;
+mod webhook;
+mod writer;
+
+use crate::store::now;
+use batch::BatchError;
+use bytes::Bytes;
+use flate2::{Compression, write::GzEncoder};
+use hub::Hub;
+use rankscope_model::{LiveBatch, LiveLine, LiveRunRef, NodeStatus};
+use state::State;
+use std::{
+    collections::{BTreeSet, HashMap},
+    io::{self, Write},
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::JoinHandle,
+    time::Duration,
+};
+use tokio::{
+    sync::{Semaphore, mpsc, oneshot, watch},
+    time::timeout,
+};
+use writer::{Answer, Job, Writer};
+
+/// Batches that may wait for the disk.
+const QUEUE: usize = 4096;
+/// KiB of batches, unpacked, that may be on their way at once.
+const BUDGET_KIB: usize = 1 << 20;
+/// Batches that are unpacked at once.
+const UNPACKED_AT_ONCE: usize = 4;
+/// A batch whose turn does not come within this is sent back.
+const TURN_WITHIN: Duration = Duration::from_secs(5);
+
+/// What may be set.
+#[derive(Debug, Clone)]
+pub struct LiveOptions {
+    /// Bytes of the log on disk.
+    pub keep_bytes: u64,
+    /// What senders must show; without one only this machine may send.
+    pub token: Option<String>,
+}
+
+impl Default for LiveOptions {
+    fn default() -> Self {
+        Self { keep_bytes: 2 << 30, token: None }
+    }
+}
+
+/// Why a batch was not kept.
+#[derive(Debug)]
+pub enum Refused {
+    /// It is not what it should be, or too large.
+    Batch(BatchError),
+    /// Lines after this one are missing, and nothing says why.
+    Gap(u64),
+    /// Too much is on its way; the same batch later is welcome.
+    Busy,
+    /// It could not be written.
+    Failed {
+        /// The disk is full.
+        is_full: bool,
+    },
+}
+
+/// Live data of one data folder.
+#[derive(Debug)]
+pub struct Live {
+    options: LiveOptions,
+    state: Arc<Mutex<State>>,
+    /// The run of each job, by the job's key.
+    runs: Mutex<HashMap<String, LiveRunRef>>,
+    silent: Mutex<BTreeSet<String>>,
+    hub: Hub,
+    changed: watch::Receiver<u64>,
+    queue: Mutex<Option<mpsc::Sender<Job>>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    budget: Semaphore,
+    unpacking: Semaphore,
+}
+
+impl Live {
+    /// Opens (and creates) the folder and brings the state to what was kept. Blocks.
+    pub fn open(folder: &Path, options: LiveOptions) -> io::Result<Arc<Self>> {
+        let (changed, changes) = watch::channel(0);
+        let writer = Writer::open(folder, options.keep_bytes, changed, || now().0)?;
+        let state = writer.state();
+        let (queue, jobs) = mpsc::channel(QUEUE);
+        let writer = std::thread::Builder::new().name("live-log".into()).spawn(move || writer.run(jobs))?;
+        Ok(Arc::new(Self {
+            options,
+            state,
+            runs: Mutex::default(),
+            silent: Mutex::default(),
+            hub: Hub::new(),
+            changed: changes,
+            queue: Mutex::new(Some(queue)),
+            writer: Mutex::new(Some(writer)),
+            budget: Semaphore::new(BUDGET_KIB),
+            unpacking: Semaphore::new(UNPACKED_AT_ONCE),
+        }))
+    }
+
+    /// What senders must show.
+    pub fn token(&self) -> Option<&str> {
+        self.options.token.as_deref()
+    }
+
+    /// Keeps a batch. When this returns a position, everything up to it is on disk.
+    pub async fn accept(self: &Arc<Self>, body: Bytes, gzip: bool) -> Result<u64, Refused> {
+        let received = now().0;
+        let weight = u32::try_from(batch::weight_kib(body.len(), gzip)).unwrap_or(u32::MAX);
+        let turn = timeout(TURN_WITHIN, async {
+            Some((self.budget.acquire_many(weight).await.ok()?, self.unpacking.acquire().await.ok()?))
+        });
+        let Ok(Some((budget, unpacking))) = turn.await else { return Err(Refused::Busy) };
+        let unpacked = body.clone();
+        let batch = tokio::task::spawn_blocking(move || batch::read(&unpacked, gzip)).await;
+        drop(unpacking);
+        let batch = batch.map_err(|_| Refused::Failed { is_full: false })?.map_err(Refused::Batch)?;
+        let (answer, answered) = oneshot::channel();
+        let job = Job { batch, body, gzip, received, answer };
+        let queue = lock(&self.queue).clone();
+        match queue.map(|queue| queue.try_send(job)) {
+            Some(Ok(())) => {}
+            Some(Err(mpsc::error::TrySendError::Full(_))) => return Err(Refused::Busy),
+            Some(Err(mpsc::error::TrySendError::Closed(_))) | None => return Err(Refused::Failed { is_full: false }),
+        }
+        let answer = answered.await;
+        drop(budget);
+        match answer {
+            Ok(Answer::Kept(last)) => Ok(last),
+            Ok(Answer::Gap(known)) => Err(Refused::Gap(known)),
+            Ok(Answer::Failed { is_full }) => Err(Refused::Failed { is_full }),
+            Err(_) => Err(Refused::Failed { is_full: false }),
+        }
+    }
+
+    /// Takes batches of this machine's own sampler in until the other side is dropped. They go the way of all others.
+    pub fn local_source(self: &Arc<Self>) -> mpsc::Sender<(LiveBatch, Vec<LiveLine>)> {
+        let (sender, mut batches) = mpsc::channel::<(LiveBatch, Vec<LiveLine>)>(64);
+        let live = Arc::clone(self);
+        tokio::spawn(async move {
+            while let Some((head, lines)) = batches.recv().await {
+                match packed(&head, &lines) {
+                    Ok(body) => {
+                        if let Err(refused) = live.accept(body, true).await {
+                            tracing::warn!(?refused, "a reading of this machine's own GPUs was not kept");
+                        }
+                    }
+                    Err(error) => tracing::warn!(%error, "a reading of this machine's own GPUs could not be packed"),
+                }
+            }
+        });
+        sender
+    }
+
+    /// All nodes as they are now, and the position from which on events tell what changes.
+    pub fn nodes(&self) -> (Vec<NodeStatus>, String) {
+        let now = now().0;
+        let runs = lock(&self.runs).clone();
+        let state = lock(&self.state);
+        let medians = view::medians(&state);
+        let nodes = state.nodes().iter().map(|(name, node)| view::node_status(name, node, &runs, &medians, now));
+        (nodes.collect(), self.hub.cursor(state.version()))
+    }
+
+    /// Whether a run is of a job that goes on.
+    pub fn follows(&self, run: &str) -> bool {
+        self.hub.follows(run)
+    }
+
+    /// Ends the streams of all browsers; they come back when the server does.
+    pub fn end_streams(&self) {
+        self.hub.close();
+    }
+
+    /// Changes whenever the state does.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.clone()
+    }
+
+    /// Takes nothing more in, and waits until what was taken is on disk. Blocks.
+    pub fn close(&self) {
+        drop(lock(&self.queue).take());
+        if let Some(writer) = lock(&self.writer).take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+/// A batch as an agent sends it.
+fn packed(head: &LiveBatch, lines: &[LiveLine]) -> io::Result<Bytes> {
+    #[derive(serde::Serialize)]
+    struct Head<'a> {
+        r#type: &'static str,
+        #[serde(flatten)]
+        batch: &'a LiveBatch,
+    }
+    let mut gz = GzEncoder::new(Vec::new(), Compression::fast());
+    serde_json::to_writer(&mut gz, &Head { r#type: "batch", batch: head })?;
+    gz.write_all(b"\n")?;
+    for line in lines {
+        serde_json::to_writer(&mut gz, line)?;
+        gz.write_all(b"\n")?;
+    }
+    Ok(gz.finish()?.into())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,501 @@
+//! How a job becomes a run: it appears on the nodes, is diagnosed anew while its evidence changes, and ends when its
+//! processes do. Decides when; what is kept and how is `service` and `store`.
+
+use super::{
+    Live, Webhook, lock,
+    record::{self, NodeRecord},
+    state::{GRACE, Job, Node, Probe, State},
+    view::is_silent,
+};
+use crate::{
+    errors::{Problem, ProblemKind},
+    service::Service,
+    store::{LiveEvent, LiveStep, new_id, now},
+};
+use rankscope_model::{CauseLabel, Diagnosis, LiveRunRef, Report, RunInfo, Severity, UnixMicros, Verdict};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::time::{MissedTickBehavior, interval};
+
+/// Time between looks at the jobs.
+const LOOK: Duration = Duration::from_secs(1);
+/// A run is diagnosed at most so often, in microseconds.
+const DIAGNOSE_EVERY: i64 = 3_000_000;
+/// And no more than a tenth of the time goes into it.
+const SHARE: i64 = 10;
+/// A node that is silent for so long has no jobs any more.
+const LOST: i64 = 900_000_000;
+/// A probe may come before the agent lists its process; so long it is waited for.
+const PROBE_WAITS: i64 = 10_000_000;
+/// A probe that ended is over after this.
+const PROBE_GRACE: i64 = 5_000_000;
+/// Events older than this are not told any more when the server comes back.
+const TELL_WITHIN: i64 = 3_600_000_000;
+
+/// What following needs.
+#[derive(Debug, Clone)]
+pub struct Follower {
+    /// Where data come from.
+    pub live: Arc<Live>,
+    /// Where runs go.
+    pub service: Arc<Service>,
+    /// Tells people, if they asked for it.
+    pub webhook: Option<Webhook>,
+}
+
+/// A job as it is now, over all nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct JobNow {
+    nodes: BTreeSet<String>,
+    probes: Vec<String>,
+    ranks: usize,
+    world_size: u32,
+    /// When it began.
+    began: i64,
+    /// Version of the newest change of its evidence.
+    evidence: u64,
+    /// All its processes are gone.
+    gone: bool,
+}
+
+/// A run that goes on.
+#[derive(Debug)]
+struct OpenRun {
+    id: String,
+    evidence: u64,
+    /// Not before this is it diagnosed again.
+    not_before: i64,
+    /// What was told of it already.
+    told: HashSet<String>,
+    is_new: bool,
+    /// It was deleted, or could not be kept: its job is left alone.
+    given_up: bool,
+}
+
+/// Follows the jobs until the server ends.
+pub async fn follow(follower: Follower) {
+    let mut open: HashMap<String, OpenRun> = HashMap::new();
+    match follower.service.store.open_live_runs().await {
+        Ok(rows) => {
+            for row in rows {
+                let run = OpenRun { is_new: false, ..OpenRun::new(row.run.clone()) };
+                // Of two for one job, as an older version may have left them, the newer goes on.
+                if let Some(older) = open.insert(row.key.clone(), run) {
+                    follower.end_without(&older.id).await;
+                }
+                follower.live.hub.tick(&row.run, |_| {});
+            }
+        }
+        Err(error) => tracing::error!(%error, "runs that went on could not be read"),
+    }
+    if let Some(webhook) = &follower.webhook {
+        follower.tell_unsent(webhook).await;
+    }
+    follower.name_runs(&open).await;
+    let mut look = interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        look.tick().await;
+        let now = now().0;
+        let jobs = jobs(&lock(&follower.live.state), now);
+        let before: BTreeSet<String> = open.keys().cloned().collect();
+        let keys: BTreeSet<String> = open.keys().chain(jobs.keys()).cloned().collect();
+        for key in keys {
+            let job = jobs.get(&key).cloned().unwrap_or(JobNow { gone: true, ..JobNow::default() });
+            if !open.contains_key(&key) {
+                if job.gone || !job.is_run() {
+                    continue;
+                }
+                open.insert(key.clone(), OpenRun::new(new_id()));
+            }
+            let Some(run) = open.get_mut(&key) else { continue };
+            if run.given_up {
+                if job.gone {
+                    open.remove(&key);
+                }
+                continue;
+            }
+            let due = job.evidence > run.evidence && now >= run.not_before;
+            if due || job.gone {
+                follower.renew(&key, &job, run).await;
+            }
+            if job.gone {
+                open.remove(&key);
+            }
+        }
+        if before != open.keys().cloned().collect() {
+            follower.name_runs(&open).await;
+        }
+    }
+}
+
+impl OpenRun {
+    fn new(id: String) -> Self {
+        Self { id, evidence: 0, not_before: 0, told: HashSet::new(), is_new: true, given_up: false }
+    }
+}
+
+impl JobNow {
+    /// One process on one card is no job whose ranks could differ. Who starts a probe wants to see it.
+    fn is_run(&self) -> bool {
+        self.ranks >= 2 || self.world_size >= 2 || !self.probes.is_empty()
+    }
+}
+
+/// All jobs, those that are gone but not forgotten included.
+fn jobs(state: &State, now: i64) -> BTreeMap<String, JobNow> {
+    let mut parts: BTreeMap<&str, Vec<(&String, &Node, &Job)>> = BTreeMap::new();
+    for (name, node) in state.nodes() {
+        for (key, part) in &node.jobs {
+            parts.entry(key).or_default().push((name, node, part));
+        }
+    }
+    let mut found: BTreeMap<String, JobNow> =
+        parts.into_iter().map(|(key, parts)| (key.to_owned(), job_of(&parts, now))).collect();
+    let mut on_their_own: BTreeMap<String, JobNow> = BTreeMap::new();
+    for (source, probe) in state.probes() {
+        if let Some(key) = key_of_probe(state, probe) {
+            if let Some(job) = found.get_mut(&key) {
+                job.probes.push(source.clone());
+                job.evidence = job.evidence.max(probe.evidence);
+            }
+            continue;
+        }
+        let Some(name) = probe.master.as_ref().or(probe.job.as_ref()).or(probe.host.as_ref()) else { continue };
+        let silence = now.saturating_sub(probe.heard);
+        let gone = if probe.ended { silence > PROBE_GRACE } else { silence > LOST };
+        if gone && silence > 2 * LOST || now.saturating_sub(probe.began) < PROBE_WAITS && !probe.ended {
+            continue;
+        }
+        let job =
+            on_their_own.entry(format!("probe:{name}")).or_insert_with(|| JobNow { gone: true, ..JobNow::default() });
+        if job.gone && !gone {
+            *job = JobNow::default();
+        } else if gone && !job.gone {
+            continue;
+        }
+        job.gone = gone;
+        job.probes.push(source.clone());
+        job.ranks += 1;
+        job.world_size = job.world_size.max(probe.world_size.unwrap_or(0));
+        job.began = if job.began == 0 { probe.began } else { job.began.min(probe.began) };
+        job.evidence = job.evidence.max(probe.evidence);
+    }
+    found.append(&mut on_their_own);
+    found
+}
+
+/// A job out of its parts on the nodes. A part that ended before the others began is of an earlier job with the same
+/// name; one that ended before the others did is still of this one.
+fn job_of(parts: &[(&String, &Node, &Job)], now: i64) -> JobNow {
+    let goes_on = |(_, node, part): &&(&String, &Node, &Job)| !is_gone(node, part, now);
+    let gone = !parts.iter().any(|part| goes_on(&part));
+    let last = parts.iter().map(|(_, _, part)| part.last).max().unwrap_or(0);
+    let began = parts
+        .iter()
+        .filter(|part| if gone { part.2.last == last } else { goes_on(part) })
+        .map(|(_, _, part)| part.first)
+        .min()
+        .unwrap_or(0);
+    let mut job = JobNow { gone, began, ..JobNow::default() };
+    for (name, node, part) in parts.iter().filter(|(_, _, part)| part.last.saturating_add(GRACE) >= began) {
+        job.nodes.insert((*name).clone());
+        job.ranks += part.ranks.len();
+        job.world_size = job.world_size.max(part.world_size.unwrap_or(0));
+        job.began = job.began.min(part.first);
+        job.evidence = job.evidence.max(node.evidence);
+    }
+    job
+}
+
+fn is_gone(node: &Node, job: &Job, now: i64) -> bool {
+    let listed_gone = job.gone_since.is_some_and(|since| node.time.saturating_sub(since) >= GRACE);
+    listed_gone || (is_silent(node, now) && now.saturating_sub(node.heard) > LOST)
+}
+
+/// The job of the nodes that a probe is a process of.
+fn key_of_probe(state: &State, probe: &Probe) -> Option<String> {
+    let on_host = || {
+        let is_host =
+            |name: &str, node: &Node| probe.host.as_deref().is_some_and(|host| host == name || host == node.info.host);
+        state.nodes().iter().filter(move |(name, node)| is_host(name, node)).flat_map(|(_, node)| &node.jobs)
+    };
+    let by_pid = on_host().find(|(_, job)| probe.pid.is_some_and(|pid| job.ranks.values().any(|known| *known == pid)));
+    let all = || state.nodes().values().flat_map(|node| &node.jobs);
+    let by_name = || {
+        all().find(|(key, _)| {
+            let name = key.split_once(':').map_or(key.as_str(), |(_, name)| name);
+            !name.is_empty() && (probe.master.as_deref() == Some(name) || probe.job.as_deref() == Some(name))
+        })
+    };
+    // In a container the PID is another; then the only job on the host that has this rank is meant.
+    let by_rank = || {
+        let running = |(_, job): &(&String, &Job)| job.gone_since.is_none();
+        let mut with_rank =
+            on_host().filter(running).filter(|(_, job)| probe.rank.is_some_and(|rank| job.ranks.contains_key(&rank)));
+        with_rank.next().filter(|_| with_rank.next().is_none())
+    };
+    by_pid.or_else(by_name).or_else(by_rank).map(|(key, _)| key.clone())
+}
+
+/// `Slurm job 4711 on node-a`.
+fn title(key: &str, job: &JobNow) -> String {
+    let what = match key.split_once(':') {
+        Some(("slurm", id)) => format!("Slurm job {id}"),
+        Some(("elastic", id)) => format!("torchrun {id}"),
+        Some(("master", address)) => format!("Job at {address}"),
+        Some(("mpi", id)) => format!("MPI job {id}"),
+        Some(("node", _)) => "Job".to_owned(),
+        Some(("probe", name)) => format!("Job {name}"),
+        _ => format!("Job {key}"),
+    };
+    let place = match (job.nodes.len(), job.nodes.first()) {
+        (1, Some(node)) => format!(" on {node}"),
+        (0, _) => String::new(),
+        (count, _) => format!(" on {count} nodes"),
+    };
+    format!("{what}{place}").chars().take(200).collect()
+}
+
+impl Follower {
+    /// Diagnoses a run and keeps what came out; says what is new.
+    async fn renew(&self, key: &str, job: &JobNow, run: &mut OpenRun) {
+        let started = now().0;
+        let (records, probes) = {
+            let state = lock(&self.live.state);
+            let part = |name: &String| record::of_job(name, state.nodes().get(name)?, key);
+            let records: Vec<NodeRecord> = job.nodes.iter().filter_map(part).collect();
+            (records, record::of_probes(&state, &job.probes))
+        };
+        let ended = job.gone.then_some(started);
+        if records.is_empty() && probes.is_empty() {
+            // Its node was forgotten.
+            if !run.is_new {
+                self.end_without(&run.id).await;
+            }
+            return;
+        }
+        let texts = tokio::task::spawn_blocking(move || {
+            let records = records.into_iter().map(|record| (record.file_name(), record.text()));
+            records.chain(probes).collect::<Vec<_>>()
+        });
+        let Ok(texts) = texts.await else { return };
+        let began = job.began.min(started);
+        let begin = run.is_new.then(|| {
+            let info = RunInfo { id: run.id.clone(), title: title(key, job), created_at: UnixMicros(started) };
+            (info, LiveStep::Begin { key: key.to_owned(), started: began })
+        });
+        match self.service.keep_live_run(&run.id, begin, texts, ended).await {
+            Ok(report) => {
+                let is_new = std::mem::replace(&mut run.is_new, false);
+                run.evidence = job.evidence;
+                self.say(run, &report, is_new, ended.is_some()).await;
+            }
+            Err(problem) if problem.kind() == ProblemKind::NotFound => {
+                tracing::info!(run = run.id, "a run whose job goes on was deleted; the job is left alone");
+                run.given_up = true;
+            }
+            Err(problem) => self.not_kept(run, &problem),
+        }
+        let finished = now().0;
+        run.not_before = finished + DIAGNOSE_EVERY.max(SHARE * finished.saturating_sub(started));
+    }
+
+    fn not_kept(&self, run: &OpenRun, problem: &Problem) {
+        tracing::error!(
+            run = run.id,
+            detail = problem.detail(),
+            "the diagnosis of a run that goes on was not kept; it is tried again"
+        );
+    }
+
+    /// Tells browsers and people what is new.
+    async fn say(&self, run: &mut OpenRun, report: &Report, is_new: bool, has_ended: bool) {
+        let mut found = Vec::new();
+        for finding in &report.diagnosis.findings {
+            let is_grave = finding.severity != Severity::Info;
+            let name = format!("{:?}/{:?}", finding.item, finding.label);
+            if is_grave && run.told.insert(name) && !is_new {
+                found.push(finding.claim.clone());
+            }
+        }
+        let at = report.diagnosed_at.0;
+        self.live.hub.tick(&run.id, |tick| {
+            (tick.version, tick.diagnosed_at, tick.ended) = (report.version, at, has_ended);
+            for text in found {
+                let number = tick.notices.last().map_or(1, |notice| notice.number + 1);
+                tick.notices.push(super::Notice { number, at, text });
+            }
+        });
+        for (kind, text) in events(&report.diagnosis) {
+            let event = LiveEvent { run: run.id.clone(), kind: kind.to_owned(), text };
+            match self.service.store.remember_event(&event).await {
+                Ok(true) => {
+                    tracing::info!(run = event.run, kind = event.kind, text = event.text, "found while the job runs");
+                    if let Some(webhook) = self.webhook.clone() {
+                        tokio::spawn(webhook.tell(Arc::clone(&self.service), event));
+                    }
+                }
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "an event could not be remembered, so it is not told"),
+            }
+        }
+    }
+
+    async fn tell_unsent(&self, webhook: &Webhook) {
+        match self.service.store.unsent_events(now().0 - TELL_WITHIN).await {
+            Ok(events) => {
+                for event in events {
+                    tokio::spawn(webhook.clone().tell(Arc::clone(&self.service), event));
+                }
+            }
+            Err(error) => tracing::warn!(%error, "events that were not sent could not be read"),
+        }
+    }
+
+    async fn end_without(&self, run: &str) {
+        if let Err(error) = self.service.store.end_live_run(run, now().0).await {
+            tracing::warn!(%error, run, "the end of a run could not be kept");
+        }
+        self.live.hub.tick(run, |tick| tick.ended = true);
+    }
+
+    /// Lets the nodes' pages lead to the runs.
+    async fn name_runs(&self, open: &HashMap<String, OpenRun>) {
+        let mut named = HashMap::new();
+        for (key, run) in open.iter().filter(|(_, run)| !run.given_up && !run.is_new) {
+            if let Ok(row) = self.service.store.run(&run.id).await {
+                named.insert(key.clone(), LiveRunRef { id: run.id.clone(), title: row.run.title });
+            }
+        }
+        let changed = {
+            let mut known = lock(&self.live.runs);
+            let changed: BTreeSet<String> =
+                named.keys().chain(known.keys()).filter(|key| named.get(*key) != known.get(*key)).cloned().collect();
+            *known = named;
+            changed
+        };
+        let mut state = lock(&self.live.state);
+        let nodes: Vec<String> = state
+            .nodes()
+            .iter()
+            .filter(|(_, node)| node.jobs.keys().any(|key| changed.contains(key)))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for node in nodes {
+            state.touch(&node);
+        }
+    }
+}
+
+/// What people are told of a diagnosis, each kind once per run.
+fn events(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
+    let mut events = Vec::new();
+    if diagnosis.verdict == Verdict::Imbalance {
+        events.push(("imbalance", diagnosis.summary.clone()));
+    }
+    let is_context = |label: CauseLabel| {
+        matches!(
+            label,
+            CauseLabel::CtxNoSetDevice
+                | CauseLabel::CkptNoMapLocation
+                | CauseLabel::HelperThreadOrLibCtx
+                | CauseLabel::CtxInWorkerProcesses
+                | CauseLabel::HardcodedOrDefaultDevice
+                | CauseLabel::ObjectCollectiveDevice
+        )
+    };
+    let grave = diagnosis.findings.iter().filter(|finding| finding.severity != Severity::Info);
+    let leak = grave.into_iter().find(|finding| {
+        finding.item == rankscope_model::Item::DeviceVisibility && finding.label.is_none_or(is_context)
+            || finding.label.is_some_and(is_context)
+    });
+    events.extend(leak.map(|finding| ("context_leak", finding.claim.clone())));
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{
+        state::Origin,
+        testing::{device, node, processes, rank_process},
+    };
+    use super::*;
+    use rankscope_model::{LiveLine, LiveProcess, LiveRecord};
+
+    const S: i64 = 1_000_000;
+
+    fn apply(state: &mut State, name: &str, at: i64, records: Vec<LiveRecord>) {
+        let lines: Vec<LiveLine> =
+            records.into_iter().map(|record| LiveLine { seq: 0, t: UnixMicros(at), record }).collect();
+        state.apply(Origin { source: name, node: name, received: at }, &lines);
+    }
+
+    fn ranks(from: u32, job: &str) -> Vec<LiveProcess> {
+        (0..2).map(|n| rank_process(n, 100 + n, from + n, job)).collect()
+    }
+
+    fn say(state: &mut State, source: &str, at: i64, lines: &[&str]) {
+        let origin = Origin { source, node: "", received: at };
+        state.apply_probe(origin, None, lines.iter().copied());
+    }
+
+    #[test]
+    fn one_job_on_two_nodes_is_one_run_and_ends_with_the_last_of_its_processes() {
+        let mut state = State::default();
+        for name in ["a", "b"] {
+            let list = ranks(if name == "a" { 0 } else { 2 }, "slurm:1");
+            apply(&mut state, name, S, vec![node(&[device(0), device(1)]), processes(list)]);
+        }
+        let found = jobs(&state, S);
+        let job = &found["slurm:1"];
+        assert_eq!((found.len(), job.nodes.len(), job.ranks, job.gone), (1, 2, 4, false));
+        assert_eq!(title("slurm:1", job), "Slurm job 1 on 2 nodes");
+
+        apply(&mut state, "a", 2 * S, vec![processes(vec![])]);
+        apply(&mut state, "a", 2 * S + GRACE, vec![processes(vec![])]);
+        let job = &jobs(&state, 2 * S + GRACE)["slurm:1"];
+        assert_eq!((job.gone, job.nodes.len()), (false, 2), "what is kept is of both");
+        apply(&mut state, "b", 2 * S, vec![processes(vec![])]);
+        apply(&mut state, "b", 2 * S + GRACE, vec![processes(vec![])]);
+        let job = &jobs(&state, 2 * S + GRACE)["slurm:1"];
+        assert_eq!((job.gone, job.nodes.len()), (true, 2));
+
+        // The same name again, much later and on one node.
+        let later = 1000 * S;
+        apply(&mut state, "b", later, vec![processes(ranks(0, "slurm:1"))]);
+        let job = &jobs(&state, later)["slurm:1"];
+        assert_eq!((job.gone, job.nodes.len(), job.began), (false, 1, later));
+    }
+
+    #[test]
+    fn a_node_that_falls_silent_ends_its_jobs_late() {
+        let mut state = State::default();
+        apply(&mut state, "a", S, vec![processes(ranks(0, "j"))]);
+        assert!(!jobs(&state, S + LOST)["j"].gone);
+        assert!(jobs(&state, S + LOST + 2 * S)["j"].gone);
+    }
+
+    #[test]
+    fn probes_join_the_job_of_their_process_or_make_one_of_their_own() {
+        let mut state = State::default();
+        apply(&mut state, "a", S, vec![node(&[device(0)]), processes(ranks(0, "master:10.0.0.1:29500"))]);
+        let start = |host: &str, pid: u32, more: &str| {
+            format!(r#"{{"type":"start","seq":0,"t":1,"rank":1,"host":"{host}","pid":{pid}{more}}}"#)
+        };
+        say(&mut state, "by-pid", S, &[&start("a", 101, "")]);
+        say(&mut state, "by-master", S, &[&start("other", 5, r#","master":"10.0.0.1:29500""#)]);
+        say(&mut state, "by-rank", S, &[&start("a", 7, "")]);
+        say(&mut state, "alone", S, &[&start("z", 7, r#","job":"mine""#)]);
+        let found = jobs(&state, 2 * S);
+        assert_eq!(found["master:10.0.0.1:29500"].probes, ["by-master", "by-pid", "by-rank"]);
+        assert_eq!(found.len(), 1, "its agent may still come");
+        let found = jobs(&state, S + PROBE_WAITS);
+        assert!(found["probe:mine"].is_run() && !found["probe:mine"].gone);
+        say(&mut state, "alone", S, &[r#"{"type":"end","seq":1,"t":2}"#]);
+        assert!(jobs(&state, S + PROBE_WAITS)["probe:mine"].gone);
+    }
+}

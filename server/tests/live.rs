@@ -1,0 +1,392 @@
+//! Live data over HTTP: what is accepted and what is not, how nodes are seen, and how a job becomes a run by itself.
+
+mod common;
+
+use axum::{
+    body::Body,
+    http::{Method, header},
+};
+use common::{
+    Answer, Server,
+    live::{Agent, batch, gzip, memory, nobody, node, now, ranks, used},
+    request,
+};
+use futures_util::StreamExt;
+use rankscope::{limits::Limits, live::LiveOptions};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const SECOND: i64 = 1_000_000;
+const JOB: &str = "slurm:4711";
+
+async fn send(server: &Server, body: Vec<u8>, encoding: Option<&str>, token: Option<&str>) -> Answer {
+    let mut request = request(Method::POST, "/api/v1/samples").header(header::CONTENT_TYPE, "application/x-ndjson");
+    if let Some(encoding) = encoding {
+        request = request.header(header::CONTENT_ENCODING, encoding);
+    }
+    if let Some(token) = token {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    }
+    server.send(request.body(body.into()).unwrap()).await
+}
+
+async fn plain(server: &Server, text: &str) -> Answer {
+    send(server, text.as_bytes().to_vec(), None, None).await
+}
+
+async fn acknowledged(server: &Server, text: &str) -> Value {
+    send(server, gzip(text), Some("gzip"), None).await.expect(200).json()["acknowledged"].clone()
+}
+
+async fn nodes(server: &Server) -> Value {
+    server.get("/api/v1/nodes").await.expect(200).json()["nodes"].clone()
+}
+
+/// Asks until the answer is as wanted.
+async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(30) {
+        if let Some(found) = ask().await {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("{what} did not come")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_twice_counts_once_and_gaps_are_told() {
+    let server = Server::live(LiveOptions::default()).await;
+    let t = now();
+    let lines = |from: u64, to: u64| -> Vec<(i64, Value)> {
+        (from..=to).map(|n| (t + i64::try_from(n).unwrap(), memory(&[n + 1]))).collect()
+    };
+    assert_eq!(acknowledged(&server, &batch("s", "a", 0, &lines(0, 4))).await, 4);
+    assert_eq!(acknowledged(&server, &batch("s", "a", 0, &lines(0, 4))).await, 4, "the same again");
+    assert_eq!(acknowledged(&server, &batch("s", "a", 3, &lines(3, 7))).await, 7, "some of it again");
+    assert_eq!(acknowledged(&server, &batch("s", "a", 1, &lines(1, 2))).await, 7, "an old one late");
+    let gap = plain(&server, &batch("s", "a", 10, &lines(10, 11))).await.expect(409);
+    assert_eq!(gap.json(), json!({"acknowledged": 7}));
+    let mut explained = vec![(t + 20, json!({"type": "dropped", "first": 8, "last": 9, "samples": 70}))];
+    explained.extend(lines(11, 12));
+    assert_eq!(acknowledged(&server, &batch("s", "a", 10, &explained)).await, 12);
+    assert_eq!(acknowledged(&server, &batch("other", "b", 5, &lines(5, 5))).await, 5, "a source may begin anywhere");
+    let seen = nodes(&server).await;
+    assert_eq!(seen[0]["devices"][0]["used"], 13 << 20);
+    assert!(seen[0]["notes"].to_string().contains("2 lines (70 samples) were lost"), "{seen}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_is_there_after_a_restart_and_counts_once() {
+    let server = Server::live(LiveOptions::default()).await;
+    let mut agent = Agent::new("s", "gpu-a");
+    let t = now();
+    let first = agent.batch(&[(t, node(2)), (t, memory(&[500, 700])), (t, ranks(2, 400, None, JOB))]);
+    assert_eq!(acknowledged(&server, &first).await, 2);
+    let before = nodes(&server).await;
+    let server = server.restart().await;
+    let after = nodes(&server).await;
+    for (before, after) in [(&before[0]["devices"], &after[0]["devices"]), (&before[0]["node"], &after[0]["node"])] {
+        assert_eq!(before, after);
+    }
+    assert_eq!(acknowledged(&server, &first).await, 2);
+    assert_eq!(acknowledged(&server, &agent.batch(&[(t + SECOND, memory(&[1, 2]))])).await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_may_not_send() {
+    let server =
+        Server::live(LiveOptions { token: Some("a-token-of-some-length".into()), ..LiveOptions::default() }).await;
+    let text = || gzip(&batch("s", "a", 0, &[(now(), memory(&[1]))]));
+    assert_eq!(send(&server, text(), Some("gzip"), None).await.problem(401), "/problems/token-missing");
+    assert_eq!(send(&server, text(), Some("gzip"), Some("another")).await.problem(401), "/problems/token-missing");
+    send(&server, text(), Some("gzip"), Some("a-token-of-some-length")).await.expect(200);
+
+    let server = Server::live(LiveOptions::default()).await;
+    let from = |peer: &'static str, forwarded: bool| {
+        let mut request = request(Method::POST, "/api/v1/samples").header(header::CONTENT_ENCODING, "gzip");
+        if forwarded {
+            request = request.header("x-forwarded-for", "10.0.0.9");
+        }
+        let mut request = request.body(Body::from(text())).unwrap();
+        request.extensions_mut().insert(rankscope::listener::Peer(peer.parse().unwrap()));
+        request
+    };
+    server.send(from("127.0.0.1:5", false)).await.expect(200);
+    server.send(from("[::ffff:127.0.0.1]:5", false)).await.expect(200);
+    assert_eq!(server.send(from("10.0.0.9:5", false)).await.problem(403), "/problems/sender-not-allowed");
+    assert_eq!(server.send(from("127.0.0.1:5", true)).await.problem(403), "/problems/sender-not-allowed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_bodies_are_refused_and_leave_nothing() {
+    let server = Server::live(LiveOptions::default()).await;
+    let t = now();
+    let good = batch("s", "a", 0, &[(t, memory(&[1]))]);
+    let bomb = gzip(&format!("{good}{}", " ".repeat(64 << 20)));
+    assert!(bomb.len() < 1 << 20);
+    assert_eq!(send(&server, bomb, Some("gzip"), None).await.problem(413), "/problems/request-too-large");
+    assert_eq!(send(&server, vec![b' '; 5 << 20], None, None).await.problem(413), "/problems/request-too-large");
+    let torn = gzip(&good);
+    send(&server, torn[..torn.len() - 9].to_vec(), Some("gzip"), None).await.problem(400);
+    send(&server, good.as_bytes().to_vec(), Some("br"), None).await.problem(415);
+    let many = batch("s", "a", 0, &vec![(t, json!({"type": "end"})); 20_001]);
+    assert_eq!(plain(&server, &many).await.problem(413), "/problems/request-too-large");
+    for wrong in [
+        String::new(),
+        "\n\n".into(),
+        "[1]".into(),
+        "{\"type\":\"start\"}".into(),
+        good.replace("rankscope.live/1", "rankscope.live/2"),
+        good.replace("\"node\":\"a\"", "\"node\":\"\""),
+        good.replace("\"source\":\"s\"", "\"source\":\"\""),
+        good.replace("\"source\":\"s\"", &format!("\"source\":\"{}\"", "x".repeat(300))),
+        good.replace("\"source\":\"s\"", "\"source\":\"a\\u0000b\""),
+        good.replace("\"last\":0", "\"last\":7"),
+        good.replace("\"seq\":0", "\"seq\":1"),
+        good.replace("\"seq\":0", "\"seq\":-1"),
+        good.replace("\"dt_us\":[0]", "\"dt_us\":[-1]"),
+        good.replace("\"dt_us\":[0]", "\"dt_us\":\"soon\""),
+        good.replace("[1048576]", "[1.5]"),
+        format!("{good}{}\n", "[".repeat(100_000)),
+    ] {
+        plain(&server, &wrong).await.problem(400);
+    }
+    assert_eq!(nodes(&server).await, json!([]));
+    assert_eq!(acknowledged(&server, &good).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn odd_contents_are_bounded_and_odd_clocks_do_no_lasting_harm() {
+    let server = Server::live(LiveOptions::default()).await;
+    let t = now();
+    // Thousands of devices, and names as long as may be.
+    let devices: Vec<Value> =
+        (0..5000).map(|n| json!({"subject": {"device": n}, "name": "x".repeat(1000), "total": 1})).collect();
+    let columns: Vec<Value> = (0..5000).map(|n| json!({"subject": {"device": n}, "used": [1]})).collect();
+    let mut agent = Agent::new("s", "a");
+    let odd = agent.batch(&[
+        (
+            t,
+            json!({"type": "node", "host": "\u{202e}<b>", "devices": devices, "warnings": vec!["w".repeat(5000); 900]}),
+        ),
+        (t, json!({"type": "memory", "dt_us": [0, u32::MAX], "devices": columns})),
+        (t, json!({"type": "memory", "dt_us": [], "devices": [{"subject": {"rank": 0}, "used": [1]}]})),
+        (t, json!({"type": "weather", "sunny": true})),
+        (i64::MAX, memory(&[7])),
+        (i64::MIN, memory(&[8])),
+    ]);
+    assert_eq!(acknowledged(&server, &odd).await, 5);
+    let seen = nodes(&server).await;
+    assert_eq!(seen[0]["devices"].as_array().unwrap().len(), 512);
+    assert!(seen.to_string().len() < 1 << 20);
+    assert!(seen[0]["notes"].to_string().contains("ahead of this server's"));
+    let page = server.get("/live").await.expect(200).text();
+    assert!(!page.contains("<b>") && page.contains("GPU 511"));
+
+    assert_eq!(acknowledged(&server, &agent.batch(&[(now(), memory(&[9]))])).await, 6);
+    assert_eq!(nodes(&server).await[0]["devices"][0]["used"], 9 << 20);
+}
+
+/// Eight healthy ranks; later seven contexts on GPU 0.
+fn healthy(t: i64) -> Vec<(i64, Value)> {
+    vec![(t, node(8)), (t, memory(&used(8, 60_000, None))), (t, ranks(8, 60_000, None, JOB))]
+}
+
+fn leaking(t: i64) -> Vec<(i64, Value)> {
+    vec![(t, memory(&used(8, 60_000, Some(530)))), (t, ranks(8, 60_000, Some(530), JOB))]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_becomes_a_run_by_itself_and_the_finding_comes_by_itself() {
+    let server = Server::live(LiveOptions::default()).await;
+    let mut agent = Agent::new("s", "gpu-a");
+    let t = now() - 20 * SECOND;
+    acknowledged(&server, &agent.batch(&healthy(t))).await;
+    let run = eventually("the run", async || {
+        let runs = server.get("/api/v1/runs").await.json();
+        runs["runs"].get(0).cloned()
+    })
+    .await;
+    assert_eq!((&run["title"], &run["verdict"]), (&json!("Slurm job 4711 on gpu-a"), &json!("balanced")));
+    let path = format!("/api/v1/runs/{}", run["id"].as_str().unwrap());
+    let page = format!("/runs/{}", run["id"].as_str().unwrap());
+    eventually("the way from the node to the run", async || {
+        (nodes(&server).await[0]["runs"][0]["id"] == run["id"]).then_some(())
+    })
+    .await;
+    assert!(server.get("/live").await.text().contains(&page));
+    assert!(server.get(&page).await.expect(200).text().contains("The job is running"));
+
+    // The browser that listens is told.
+    let events = server.stream(&format!("{path}/live")).await;
+    let heard = tokio::spawn(async move {
+        let mut events = events;
+        let mut text = String::new();
+        while let Some(Ok(chunk)) = events.next().await {
+            text.push_str(&String::from_utf8_lossy(&chunk));
+            if text.contains("\"ended\":true") {
+                break;
+            }
+        }
+        text
+    });
+    acknowledged(&server, &agent.batch(&leaking(t + 5 * SECOND))).await;
+    let answer = eventually("the finding", async || {
+        let answer = server.get(&path).await.expect(200).json();
+        (answer["diagnosis"]["verdict"] == "imbalance").then_some(answer)
+    })
+    .await;
+    assert_eq!(answer["version"], 2, "another verdict is another version");
+    let claims = answer["diagnosis"]["findings"].to_string();
+    assert!(claims.contains("Seven processes"), "{claims}");
+    let item =
+        answer["diagnosis"]["checklist"].as_array().unwrap().iter().find(|entry| entry["item"] == "device_visibility");
+    assert_eq!(item.unwrap()["status"], "fail");
+    // What a finding quotes can be opened: it is a line of the record.
+    let evidence = &answer["diagnosis"]["causes"][0]["evidence"][0];
+    assert_eq!(evidence["artifact"], "gpu-a.live.jsonl");
+    let record = server.get(&format!("{path}/artifacts/0")).await.expect(200).text();
+    let line = usize::try_from(evidence["line"].as_u64().unwrap()).unwrap();
+    assert!(record.lines().nth(line - 1).unwrap().contains("\"pid\":400"), "{evidence}");
+
+    // The record read as a file says the same.
+    let again = server.upload("/api/v1/runs", &[("files", Some("gpu-a.live.jsonl"), record.as_bytes())]).await;
+    assert_eq!(again.expect(201).json()["verdict"], "imbalance");
+
+    // More of the same makes no further version; the end makes the last one.
+    acknowledged(&server, &agent.batch(&leaking(t + 6 * SECOND))).await;
+    acknowledged(&server, &agent.batch(&[(t + 7 * SECOND, nobody())])).await;
+    acknowledged(&server, &agent.batch(&[(t + 40 * SECOND, nobody())])).await;
+    let heard = tokio::time::timeout(Duration::from_secs(30), heard).await.unwrap().unwrap();
+    assert!(heard.contains("event: run") && heard.contains("Seven processes"), "{heard}");
+    let ended = server.get(&path).await.expect(200).json();
+    assert_eq!((&ended["version"], &ended["diagnosis"]["verdict"]), (&json!(2), &json!("imbalance")));
+    server.get(&format!("{path}/live")).await.problem(404);
+    assert!(!server.get(&page).await.text().contains("The job is running"));
+    assert!(nodes(&server).await[0].get("runs").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_goes_on_over_a_restart_and_uploads_join_it() {
+    let server = Server::live(LiveOptions::default()).await;
+    let mut agent = Agent::new("s", "gpu-a");
+    let t = now() - 20 * SECOND;
+    acknowledged(&server, &agent.batch(&healthy(t))).await;
+    let id = async |server: &Server| {
+        eventually("the run", async || {
+            let runs = server.get("/api/v1/runs").await.json();
+            runs["runs"].get(0).and_then(|run| run["id"].as_str().map(ToOwned::to_owned))
+        })
+        .await
+    };
+    let run = id(&server).await;
+    let server = server.restart().await;
+    assert_eq!(id(&server).await, run);
+    let path = format!("/api/v1/runs/{run}");
+    let script = common::data("train.py");
+    server.upload(&format!("{path}/files"), &[("files", Some("train.py"), &script)]).await.expect(201);
+    acknowledged(&server, &agent.batch(&leaking(t + 5 * SECOND))).await;
+    let answer = eventually("the finding", async || {
+        let answer = server.get(&path).await.expect(200).json();
+        (answer["diagnosis"]["verdict"] == "imbalance").then_some(answer)
+    })
+    .await;
+    let names: Vec<&str> = answer["diagnosis"]["artifacts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|file| file["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["gpu-a.live.jsonl", "train.py"]);
+    assert_eq!(server.get("/api/v1/runs").await.json()["runs"].as_array().unwrap().len(), 1);
+
+    // Who deletes it is not given it back.
+    server.send(request(Method::DELETE, &path).body(Body::empty()).unwrap()).await.expect(204);
+    acknowledged(&server, &agent.batch(&healthy(t + 8 * SECOND))).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(server.get("/api/v1/runs").await.json()["runs"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn probes_become_part_of_the_run_of_their_job() {
+    let server = Server::live(LiveOptions::default()).await;
+    let mut agent = Agent::new("s", "gpu-a");
+    acknowledged(&server, &agent.batch(&healthy(now() - 20 * SECOND))).await;
+    for rank in 0..2 {
+        let start = json!({"type": "start", "seq": 0, "t": 1, "format": "rankscope.probe/1", "rank": rank, "job": "4711",
+            "host": "gpu-a", "pid": 4000 + rank, "world_size": 8});
+        let head = json!({"type": "batch", "format": "rankscope.probe/1", "source": format!("4711/gpu-a/{rank}/1"), "rank": rank, "first": 0, "last": 0});
+        acknowledged(&server, &format!("{head}\n{start}\n")).await;
+    }
+    let files = eventually("the probes' files", async || {
+        let run = server.get("/api/v1/runs").await.json()["runs"].get(0)?["id"].as_str()?.to_owned();
+        let answer = server.get(&format!("/api/v1/runs/{run}")).await.json();
+        let files = answer["files"].as_array()?.clone();
+        (files.len() == 3).then_some(files)
+    })
+    .await;
+    let names: Vec<&str> = files.iter().map(|file| file["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["gpu-a.live.jsonl", "rankscope_4711_rank0.jsonl", "rankscope_4711_rank1.jsonl"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn browsers_are_told_what_changes_and_come_back_where_they_were() {
+    let server = Server::live(LiveOptions::default()).await;
+    let mut agent = Agent::new("s", "gpu-a");
+    let mut events = server.stream("/api/v1/live/events").await;
+    let mut next = async || {
+        loop {
+            let chunk = tokio::time::timeout(Duration::from_secs(10), events.next()).await.unwrap().unwrap().unwrap();
+            let text = String::from_utf8_lossy(&chunk).into_owned();
+            if !text.starts_with(':') {
+                let id = text.lines().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned();
+                let data = text.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+                return (id, serde_json::from_str::<Value>(data).unwrap());
+            }
+        }
+    };
+    assert_eq!(next().await.1, json!([]), "how it is now comes first");
+    let t = now();
+    acknowledged(&server, &agent.batch(&healthy(t))).await;
+    let sent = Instant::now();
+    let (id, whole) = next().await;
+    assert!(sent.elapsed() < Duration::from_secs(1), "{:?}", sent.elapsed());
+    let html = whole[0]["html"].as_str().unwrap();
+    assert!(html.contains("GPU 7") && html.contains("rank 7") && !html.contains("<script"));
+    acknowledged(&server, &agent.batch(&[(t + SECOND, memory(&used(8, 61_000, None)))])).await;
+    loop {
+        // The run's name may come between.
+        let (_, figures) = next().await;
+        if figures[0].get("html").is_none() {
+            assert_eq!(figures[0]["gpus"][3]["u"], 61_480u64 << 20);
+            break;
+        }
+    }
+    // A browser that was away for a while gets what it missed, once, as it is now.
+    let mut back = server.stream(&format!("/api/v1/live/events?since={id}")).await;
+    let chunk = back.next().await.unwrap().unwrap();
+    assert!(String::from_utf8_lossy(&chunk).contains("gpu-a"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_that_takes_nothing_holds_nobody_back() {
+    let server = Server::live(LiveOptions::default()).await;
+    let _stuck = server.stream("/api/v1/live/events").await;
+    let mut agent = Agent::new("s", "gpu-a");
+    let t = now();
+    for n in 0..200 {
+        acknowledged(&server, &agent.batch(&[(t + n, memory(&[u64::try_from(n).unwrap()]))])).await;
+    }
+    let mut other = server.stream("/api/v1/live/events").await;
+    let chunk = tokio::time::timeout(Duration::from_secs(5), other.next()).await.unwrap().unwrap().unwrap();
+    assert!(String::from_utf8_lossy(&chunk).contains("199 MiB"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_live_data_the_rest_works() {
+    let server = Server::start_with(Limits::default()).await;
+    plain(&server, &batch("s", "a", 0, &[(now(), memory(&[1]))])).await.problem(503);
+    let page = server.get("/live").await.expect(200).text();
+    assert!(page.contains("rankscope agent --server http://127.0.0.1:3000"));
+}
