@@ -4,6 +4,7 @@
 //! what the product does.
 
 mod bench_diagnosis;
+mod bench_live;
 mod bench_snapshot;
 mod browser;
 mod bundle;
@@ -73,6 +74,8 @@ enum Task {
 enum Bench {
     /// The diagnosis on the reconstructed cases; needs `../shared/cases`.
     Diagnosis,
+    /// What the server takes in of live data, and how soon it answers, with browsers watching.
+    Live,
     /// The snapshot reader against CPython's unpickler; needs `../shared/bench` and a quiet machine.
     Snapshot {
         /// Also a file of 1.5 GB, whose making takes minutes and 8 GB of memory.
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         Task::Test { quick } => test::test(&layout, quick),
         Task::Bundle { profile } => bundle::bundle(&layout, profile).map(drop),
         Task::Bench { what: Bench::Diagnosis } => bench_diagnosis::bench(&layout),
+        Task::Bench { what: Bench::Live } => bench_live::bench(&layout),
         Task::Bench { what: Bench::Snapshot { big } } => bench_snapshot::bench(&layout, big),
         Task::Fuzz { target, seconds } => fuzz::fuzz(&layout, target.as_deref(), seconds),
     });

@@ -1,0 +1,110 @@
+// A job runs: its nodes are seen, what is wrong with it is found by itself, and the report follows it to its end.
+
+import { Agent, memory, nobody, node, ranks } from "./live";
+import { expect, test } from "./server";
+
+test("nodes appear, the finding comes by itself, and the report follows the job", async ({ page, request }) => {
+  const name = `gpu-${Date.now()}`;
+  const job = `slurm:${Date.now() % 100_000}`;
+  const agent = new Agent(request, name);
+  await page.goto("/live");
+  await expect(page.getByRole("heading", { level: 1 })).toHaveText("Live");
+  await expect(page.locator("[data-link]")).toHaveText(/figures move/);
+
+  // Eight healthy ranks: the node appears without a reload, within a second or so.
+  await agent.send(-20, node(8), memory(8, 60_000), ranks(8, 60_000, job));
+  const card = page.getByRole("region", { name: `Node ${name}` });
+  await expect(card).toBeVisible({ timeout: 2_000 });
+  await expect(card.getByRole("listitem")).toHaveCount(8);
+  await expect(card.getByRole("listitem").nth(3)).toContainText("rank 3");
+  await expect(card.locator(".gpu.hot")).toHaveCount(0);
+  await agent.send(-19, memory(8, 61_000));
+  await expect(card.getByRole("listitem").nth(3)).toContainText("60.0 GiB", { timeout: 2_000 });
+
+  // The job became a run.
+  const run = card.getByRole("link", { name: /Slurm job/ });
+  await expect(run).toBeVisible();
+
+  // Seven contexts on GPU 0.
+  await agent.send(-15, memory(8, 60_000, 530), ranks(8, 60_000, job, 530));
+  await expect(card.getByRole("listitem").first()).toContainText("ranks 1 to 7 from other GPUs");
+  await expect(card.getByRole("listitem").first()).toContainText("3.6 GiB");
+
+  await run.click();
+  await page.waitForURL(/\/runs\/[^/]+$/);
+  await expect(page.getByText("The job is running")).toBeVisible();
+  await expect(page.getByText(/Seven processes at home on GPUs? 1/).first()).toBeVisible({ timeout: 15_000 });
+
+  // The item opens with the finding attached.
+  const item = page.locator("#checklist").getByRole("link", { name: /own GPU|device|visib/i }).first();
+  await item.click();
+  await page.waitForURL(/checklist/);
+  await expect(page.getByText(/Seven processes/).first()).toBeVisible();
+  await page.goBack();
+
+  // The end is told, and the report stays.
+  await expect(page.getByText("The job is running")).toBeVisible();
+  await agent.send(-10, nobody);
+  await agent.send(25, nobody);
+  await expect(page.locator(".live-said")).toHaveText(/has ended/, { timeout: 15_000 });
+  await page.reload();
+  await expect(page.getByText("The job is running")).toHaveCount(0);
+  await expect(page.getByText(/Seven processes/).first()).toBeVisible();
+});
+
+test("a finding that comes while the report is open is a quiet notice", async ({ page, request }) => {
+  const name = `notice-${Date.now()}`;
+  const job = `slurm:9${Date.now() % 100_000}`;
+  const agent = new Agent(request, name);
+  await agent.send(-20, node(8), memory(8, 60_000), ranks(8, 60_000, job));
+  await page.goto("/live");
+  const card = page.getByRole("region", { name: `Node ${name}` });
+  await card.getByRole("link", { name: /Slurm job/ }).click();
+  await page.waitForURL(/\/runs\/[^/]+$/);
+  await expect(page.locator(".live-said")).toHaveText(/Renewed/);
+  await expect(page.getByRole("heading", { level: 1 })).not.toContainText("GPU 0");
+
+  await page.getByRole("button", { name: "Pause" }).click();
+  await agent.send(-15, memory(8, 60_000, 530), ranks(8, 60_000, job, 530));
+  await expect(page.locator(".notices")).toContainText(/New finding at \d\d:\d\d:\d\d: .*Seven processes/, { timeout: 15_000 });
+  await expect(page.getByRole("heading", { level: 1 })).not.toContainText("GPU 0");
+  await page.getByRole("button", { name: "Resume" }).click();
+  await expect(page.getByRole("heading", { level: 1 })).toContainText("GPU 0", { timeout: 10_000 });
+});
+
+test("a lost connection shows and heals", async ({ page, context, request }) => {
+  const agent = new Agent(request, `lost-${Date.now()}`);
+  await agent.send(0, node(1), memory(1, 1_000));
+  await page.goto("/live");
+  await expect(page.locator("[data-link]")).toHaveText(/figures move/);
+  await page.route("**/api/v1/live/events**", (route) => route.abort());
+  await context.setOffline(true);
+  await expect(page.locator("[data-link]")).toHaveText(/Connection lost/, { timeout: 20_000 });
+  await context.setOffline(false);
+  await page.unroute("**/api/v1/live/events**");
+  await expect(page.locator("[data-link]")).toHaveText(/figures move/, { timeout: 30_000 });
+});
+
+test("without a script the page is right as of now", async ({ browser, server, request }) => {
+  const agent = new Agent(request, `quiet-${Date.now()}`);
+  await agent.send(0, node(2), memory(2, 1_000));
+  const context = await browser.newContext({ javaScriptEnabled: false });
+  const page = await context.newPage();
+  await page.goto(`${server.url}/live`);
+  await expect(page.getByRole("region", { name: `Node ${agent.node}` })).toContainText("GPU 1");
+  await expect(page.getByRole("link", { name: "Refresh" })).toBeVisible();
+  await context.close();
+});
+
+test("64 nodes with 8 GPUs each stay readable and in step", async ({ page, request }) => {
+  test.slow();
+  const agents = Array.from({ length: 64 }, (_, index) => new Agent(request, `many-${String(index).padStart(2, "0")}`));
+  for (const agent of agents) await agent.send(-2, node(8), memory(8, 60_000), ranks(8, 60_000, "slurm:many"));
+  await page.goto("/live");
+  await expect(page.locator('[data-node^="many-"]')).toHaveCount(64);
+  await expect(page.locator("[data-link]")).toHaveText(/figures move/);
+  for (const agent of agents) await agent.send(-1, memory(8, 62_000));
+  await expect(page.locator('[data-node="many-63"] [data-used]').first()).toHaveText("61.0 GiB", { timeout: 3_000 });
+  // No card is wider than the page.
+  expect(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth)).toBe(true);
+});
