@@ -7,7 +7,7 @@
 use crate::case::Case;
 use crate::combine::{Claim, Ledger};
 use crate::imbalance::{Source, table_name};
-use rankscope_model::{ArtifactId, Bytes, Collect, Item, ItemStatus, Severity};
+use rankscope_model::{ArtifactId, Bytes, Collect, Item, Severity};
 
 /// Two readings of the same cards: with a gap, and later without one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,6 +86,15 @@ impl After {
     }
 }
 
+/// How what is asked for begins where a later reading shows the gap gone.
+const COMPARISON: &str = "The comparison of both runs";
+
+/// A later reading showed the gap gone, and the proof is asked for. The reading is none: one moment of another run says
+/// nothing of its phases, its load, or how long it was watched; [`crate::compare`] decides.
+pub(crate) fn asks_for_proof(wanted: &Collect) -> bool {
+    wanted.what.starts_with(COMPARISON)
+}
+
 /// Writes what the later table shows under the closing item.
 pub(crate) fn note(case: &Case, ledger: &mut Ledger) {
     for (later, earlier) in case.scripts.later_versions() {
@@ -104,8 +113,7 @@ pub(crate) fn note(case: &Case, ledger: &mut Ledger) {
     let tables = [after.before, after.later].into_iter().filter_map(|index| case.tables.get(index));
     let refs = case.refs(tables.map(|view| &view.table.at));
     claim(ledger, format!("{later}: gap {now}, was {was}; make it a new run to compare."), refs);
-    ledger.status(Item::Verified, ItemStatus::Pass);
-    let what = format!("The comparison of both runs: put {later} and what belongs to it into a run of its own.");
+    let what = format!("{COMPARISON}: put {later} and what belongs to it into a run of its own.");
     ledger.collect(Item::Verified, &[], Collect { what, command: format!("rankscope diagnose {later}") });
 }
 

@@ -16,6 +16,7 @@ mod figures;
 mod fixes;
 mod imbalance;
 mod input;
+mod links;
 mod plausible;
 mod policy;
 mod questions;
@@ -97,9 +98,9 @@ fn next_of(verdict: Verdict, first: Option<&Cause>, checklist: &[ChecklistEntry]
     let wanted_of =
         |item: Item| checklist.iter().find(|entry| entry.item == item).and_then(|entry| entry.collect.first()).cloned();
     let with_item = |item: Item| wanted_of(item).map(|collect| (item, collect));
-    let is_proven = checklist.iter().any(|entry| entry.item == Item::Verified && entry.status == ItemStatus::Pass);
+    let is_shown = wanted_of(Item::Verified).is_some_and(|wanted| after::asks_for_proof(&wanted));
     match (verdict, first) {
-        _ if is_proven => with_item(Item::Verified),
+        _ if is_shown => with_item(Item::Verified),
         (_, Some(cause)) if is_settled(cause) => with_item(Item::Verified),
         (_, Some(cause)) => with_item(cause.label.item()).or_else(|| with_item(Item::Verified)),
         (Verdict::Balanced | Verdict::UniformPressure, None) => with_item(Item::Verified),

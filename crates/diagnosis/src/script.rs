@@ -2,9 +2,10 @@
 //!
 //! Knows facts and their order; knows no cause.
 
+use crate::links::Links;
 use rankscope_model::{
-    ArtifactId, DeviceClass, Evidence, Fact, FactKind, FlowProcess, Framework, GuardKind, Launcher, ScriptEvidence,
-    ScriptFact, SetDeviceHow,
+    ArtifactId, DeviceClass, Evidence, Fact, FactKind, FlowProcess, Framework, Guard, GuardKind, Launcher,
+    ScriptEvidence, ScriptFact, SetDeviceHow,
 };
 use std::collections::BTreeSet;
 
@@ -15,6 +16,8 @@ pub(crate) struct ScriptView<'a> {
     scripts: Vec<&'a ScriptEvidence>,
     /// Later versions of them, and of which.
     later: Vec<(&'a ScriptEvidence, &'a ScriptEvidence)>,
+    /// Calls from one of them into another.
+    links: Links<'a>,
 }
 
 /// How the script binds each process to its GPU.
@@ -51,7 +54,7 @@ impl<'a> ScriptView<'a> {
     /// Of the evidence; `before` leaves out scripts that came no earlier than that file. Of two versions of one program
     /// the first is the one that ran.
     pub fn new(evidence: &'a Evidence, before: Option<ArtifactId>) -> Self {
-        let mut view = Self { evidence, scripts: Vec::new(), later: Vec::new() };
+        let mut view = Self { evidence, scripts: Vec::new(), later: Vec::new(), links: Links::default() };
         let is_early = |script: &&ScriptEvidence| before.is_none_or(|file| script.at.artifact < file);
         for script in evidence.scripts.iter().filter(is_early) {
             match view.scripts.iter().find(|earlier| is_version_of(evidence, script, earlier)) {
@@ -59,7 +62,31 @@ impl<'a> ScriptView<'a> {
                 None => view.scripts.push(script),
             }
         }
+        view.links = Links::new(&view.scripts, |module| view.file_of(module));
         view
+    }
+
+    /// Whether a process meets `a` before `b`, calls between files followed; `None` where the flow does not tell.
+    pub fn precedes(&self, a: &ScriptFact, b: &ScriptFact) -> Option<bool> {
+        self.links.precedes(a, b)
+    }
+
+    /// Who runs it, calls between files followed.
+    pub fn process(&self, fact: &ScriptFact) -> FlowProcess {
+        self.links.process(fact)
+    }
+
+    /// The condition on the rank under which it is done, here or where another file calls it; else the one at hand.
+    pub fn guard<'f>(&self, fact: &'f ScriptFact) -> Option<&'f Guard>
+    where
+        'a: 'f,
+    {
+        self.links.guard(fact)
+    }
+
+    /// Done by one rank (or some ranks) only.
+    pub fn is_rank_only(&self, fact: &ScriptFact) -> bool {
+        self.guard(fact).is_some_and(|guard| guard.kind.is_rank_only())
     }
 
     /// Scripts that are later versions of others, which they are left out for.
@@ -77,7 +104,7 @@ impl<'a> ScriptView<'a> {
     pub fn all(&self, kind: FactKind) -> Vec<&'a ScriptFact> {
         let is_distributed = self.is_distributed();
         let counts = |fact: &&ScriptFact| {
-            !(is_distributed && fact.guard.as_ref().is_some_and(|guard| guard.kind == GuardKind::SingleProcess))
+            !(is_distributed && self.guard(fact).is_some_and(|guard| guard.kind == GuardKind::SingleProcess))
         };
         self.scripts.iter().copied().flat_map(|script| script.all(kind)).filter(counts).collect()
     }
@@ -90,6 +117,11 @@ impl<'a> ScriptView<'a> {
     /// Some script uses it.
     pub fn uses(&self, framework: Framework) -> bool {
         self.scripts.iter().copied().any(|script| script.uses(framework))
+    }
+
+    /// The scripts that use it.
+    pub fn using(&self, framework: Framework) -> impl Iterator<Item = &'a ScriptEvidence> {
+        self.scripts.iter().copied().filter(move |script| script.uses(framework))
     }
 
     /// Some script is started this way.
@@ -132,12 +164,23 @@ impl<'a> ScriptView<'a> {
 
     /// The file of a module is among the scripts.
     fn has_module(&self, module: &str) -> bool {
+        self.file_of(module).is_some()
+    }
+
+    /// The file of a module, by the last part of its name: `tools/dist.py` and `dist.py` are both `tools.dist`. A package
+    /// is its folder's `__init__.py`.
+    fn file_of(&self, module: &str) -> Option<ArtifactId> {
         let stem = module.rsplit('.').next().unwrap_or_default();
-        self.scripts.iter().copied().any(|script| {
+        let is_meant = |script: &&&ScriptEvidence| {
             let name = self.evidence.artifact_name(script.at.artifact);
-            let own = name.rsplit('/').next().unwrap_or_default();
-            own.strip_suffix(".py").is_some_and(|own| own == stem)
-        })
+            let mut parts = name.rsplit('/');
+            let own = parts.next().and_then(|own| own.strip_suffix(".py"));
+            match own {
+                Some("__init__") => parts.next() == Some(stem),
+                own => own == Some(stem),
+            }
+        };
+        self.scripts.iter().find(is_meant).map(|script| script.at.artifact)
     }
 
     /// How processes are bound.
@@ -152,11 +195,11 @@ impl<'a> ScriptView<'a> {
             }
             _ => false,
         };
-        if let Some(set) = sets.iter().find(|set| shares_one(&set.what)) {
+        if let Some(set) = sets.iter().find(|set| shares_one(&set.what)).filter(|_| !self.sees_one_gpu()) {
             return if self.is_distributed() { Binding::Shared { set } } else { Binding::Unknown };
         }
         if let Some(set) = sets.first().copied() {
-            let touch = self.touches().into_iter().find(|touch| ScriptEvidence::precedes(touch, set) == Some(true));
+            let touch = self.touches().into_iter().find(|touch| self.precedes(touch, set) == Some(true));
             return match touch {
                 Some(touch) => Binding::Late { set, touch },
                 None => Binding::First { set },
@@ -172,10 +215,19 @@ impl<'a> ScriptView<'a> {
         }
     }
 
+    /// Each process hides all GPUs but one of its own from itself: GPU 0 is then that one.
+    pub fn sees_one_gpu(&self) -> bool {
+        let hides = |fact: &&ScriptFact| match &fact.what {
+            Fact::SetDevice { how: SetDeviceHow::VisibleDevices, device } => device.class.follows_rank(),
+            _ => false,
+        };
+        self.all(FactKind::SetDevice).iter().any(hides)
+    }
+
     /// What initialises CUDA on the current or a fixed GPU, in training processes.
     fn touches(&self) -> Vec<&'a ScriptFact> {
         let kinds = [FactKind::CudaCall, FactKind::NamedDevice, FactKind::ModelToDevice, FactKind::WrapDdp];
-        let trains = |fact: &&ScriptFact| !matches!(fact.flow.process, FlowProcess::Worker | FlowProcess::Uncalled);
+        let trains = |fact: &&ScriptFact| !matches!(self.process(fact), FlowProcess::Worker | FlowProcess::Uncalled);
         let on_default = |fact: &&ScriptFact| match &fact.what {
             Fact::CudaCall { device, .. } => device.as_ref().is_none_or(|device| device.class.is_shared_default()),
             Fact::NamedDevice { device, .. } | Fact::ModelToDevice { device, .. } => device.class.is_shared_default(),

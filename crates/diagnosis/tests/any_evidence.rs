@@ -174,24 +174,13 @@ fn snapshot() -> impl Strategy<Value = SnapshotEvidence> {
     });
     let device = (0..3u32, (number(), number(), number(), number()), live, vec(site, 0..4), any::<bool>()).prop_map(
         |(device, (reserved, allocated, active, pool), live, top_sites, failed)| SnapshotDevice {
-            device,
-            reserved: Bytes(reserved),
             allocated: Bytes(allocated),
             active: Bytes(active),
-            requested: None,
             private_pool_inactive: Bytes(pool),
-            segments: 0,
-            blocks: 0,
-            events: 0,
-            mismatched_segments: 0,
-            peak_requested_in_window: None,
-            window_truncated: false,
             live,
             top_sites,
             ooms: if failed { vec![(0, Bytes(reserved), Bytes(active))] } else { vec![] },
-            curve: None,
-            peak: None,
-            never_freed: None,
+            ..support::snapshot_device(device, Bytes(reserved))
         },
     );
     (place(), option::of(0..4u32), vec(device, 0..3)).prop_map(|(at, rank, devices)| SnapshotEvidence {

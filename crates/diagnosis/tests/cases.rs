@@ -143,6 +143,42 @@ fn the_cases_are_judged_right() {
     assert!(right[0] >= FLOOR.0 && right[1] >= FLOOR.1, "fell below the floor {FLOOR:?}: {right:?}");
 }
 
+/// Lower ends of the bands in which confidences are judged; the first that matters to a reader is the third.
+const BANDS: [f64; 5] = [0.0, 0.2, 0.4, 0.6, 0.8];
+
+/// Among causes stated in a band about as many should be right as the band says. A stated cause is right where it is the
+/// established label, or an acceptable one; of a control none is. The sample is the one that the rules were written beside,
+/// so the test only holds the line: in no band from 0.4 on may fewer be right than its lower end says.
+#[test]
+fn stated_confidence_is_kept() {
+    let Some(cases) = cases() else { return };
+    let policy = Policy::default();
+    let mut bands = [(0usize, 0usize, 0.0f64); BANDS.len()];
+    for case in &cases {
+        for part in ["full", "given"] {
+            let Some(evidence) = read(&case.folder.join(part)) else { continue };
+            for cause in diagnose(&evidence, &policy).causes {
+                let band = BANDS.iter().rposition(|least| cause.confidence >= *least).unwrap();
+                let slug = cause.label.slug();
+                let is_right = case.kind == "established"
+                    && (slug == case.label || case.acceptable.iter().any(|acceptable| acceptable == slug));
+                bands[band].0 += 1;
+                bands[band].1 += usize::from(is_right);
+                bands[band].2 += cause.confidence;
+            }
+        }
+    }
+    println!("{:<12}{:>8}{:>8}{:>12}{:>12}", "stated", "causes", "right", "mean stated", "share right");
+    for (least, (all, right, sum)) in BANDS.iter().zip(bands) {
+        let share = |n: f64| if all == 0 { "-".to_owned() } else { format!("{:.2}", n / all as f64) };
+        println!("from {least:<7.1}{all:>8}{right:>8}{:>12}{:>12}", share(sum), share(right as f64));
+        assert!(
+            *least < 0.4 || all == 0 || right as f64 >= all as f64 * least,
+            "from {least}: {right} of {all} are right"
+        );
+    }
+}
+
 /// What the headline says would settle it is the next step, and the fix is to be proven only where a cause is settled.
 #[test]
 fn headline_and_next_step_agree() {

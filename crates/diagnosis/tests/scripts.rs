@@ -8,9 +8,8 @@ use rankscope_diagnosis::{Policy, diagnose};
 use rankscope_ingest::{Limits, read_upload};
 use rankscope_model::{CauseLabel, Diagnosis, Evidence, Item, ItemStatus, Severity, Verdict};
 use std::fs::{self, File};
-use std::io::Cursor;
 use std::path::Path;
-use support::stray_contexts;
+use support::{BOUND, OWN, UNBOUND, confidence, ddp, status, stray_contexts};
 
 fn data(name: &str) -> Evidence {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/scripts").join(name);
@@ -18,37 +17,13 @@ fn data(name: &str) -> Evidence {
 }
 
 fn script(text: &str) -> Evidence {
-    let evidence = read_upload("train.py", &mut Cursor::new(text.as_bytes()), &Limits::default());
-    assert_eq!(evidence.artifacts[0].warnings, Vec::<String>::new());
-    assert_eq!(evidence.scripts.len(), 1);
-    evidence
+    support::script("train.py", text)
 }
 
 fn together(mut memory: Evidence, script: Evidence) -> Diagnosis {
     memory.merge(script);
     diagnose(&memory, &Policy::default())
 }
-
-fn confidence(diagnosis: &Diagnosis, label: CauseLabel) -> f64 {
-    diagnosis.causes.iter().find(|cause| cause.label == label).map_or(0.0, |cause| cause.confidence)
-}
-
-fn status(diagnosis: &Diagnosis, item: Item) -> ItemStatus {
-    diagnosis.checklist.iter().find(|entry| entry.item == item).unwrap().status
-}
-
-/// A DDP script whose start is `start` and whose model goes to `device`.
-fn ddp(start: &str, device: &str, more: &str) -> Evidence {
-    script(&format!(
-        "import os\nimport torch\nimport torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel\n\
-         from net import Net\n\ndef main():\n    local_rank = int(os.environ['LOCAL_RANK'])\n{start}    model = Net().to({device})\n\
-         {more}    model = DistributedDataParallel(model, device_ids=[local_rank])\n\nif __name__ == '__main__':\n    main()\n"
-    ))
-}
-
-const BOUND: &str = "    torch.cuda.set_device(local_rank)\n    dist.init_process_group('nccl')\n";
-const UNBOUND: &str = "    dist.init_process_group('nccl')\n";
-const OWN: &str = "torch.device('cuda', local_rank)";
 
 #[test]
 fn correct_projects_are_left_alone() {

@@ -598,6 +598,43 @@ conf = {'zero_optimization': {'stage': 3, 'stage3_gather_16bit_weights_on_model_
 }
 
 #[test]
+fn strategies_and_starts_of_other_frameworks_are_read() {
+    let mirrored = read(
+        "import tensorflow as tf\nstrategy = tf.distribute.MirroredStrategy()\nwith strategy.scope():\n    model = build()\n",
+    );
+    let Fact::TrainerBuilt { class, .. } = &one(&mirrored, FactKind::TrainerBuilt).what else { panic!() };
+    assert_eq!(class, "tensorflow.distribute.MirroredStrategy");
+    assert!(mirrored.uses(Framework::TensorFlow) && !mirrored.is_distributed(), "one process drives all cards");
+    let workers = read("import tensorflow as tf\nstrategy = tf.distribute.MultiWorkerMirroredStrategy()\n");
+    assert!(workers.is_distributed());
+
+    let jax = read("import jax\njax.distributed.initialize()\nif jax.process_index() == 0:\n    print('first')\n");
+    let Fact::InitProcessGroup { binds_device, .. } = &one(&jax, FactKind::InitProcessGroup).what else { panic!() };
+    assert!(binds_device);
+    let branch = one(&jax, FactKind::RankBranch);
+    assert!(jax.uses(Framework::Jax) && matches!(&branch.what, Fact::RankBranch { work } if work.is_empty()));
+}
+
+#[test]
+fn accumulation_without_communication_is_read_in_its_forms() {
+    let script = with_head(
+        "
+from accelerate import Accelerator
+accelerator = Accelerator(gradient_accumulation_steps=4)
+for i, x in enumerate(loader):
+    with model.no_sync():
+        model(x).backward()
+    model.set_requires_gradient_sync(False)
+    model.set_requires_gradient_sync(True)
+    with accelerator.accumulate(model):
+        model(x).backward()
+",
+    );
+    assert_eq!(script.all(FactKind::NoSync).map(line).collect::<Vec<_>>(), [13, 15]);
+    assert!(script.all(FactKind::GradAccumulation).any(|fact| line(fact) == 17));
+}
+
+#[test]
 fn order_of_optimizer_and_wrapping_is_told() {
     let script = with_head(
         "

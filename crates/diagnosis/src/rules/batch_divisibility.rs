@@ -26,6 +26,49 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
     } else {
         uneven(case, ledger);
     }
+    padding(case, ledger);
+}
+
+/// Share of each rank's tokens that is padding. Where shapes are uneven and the real tokens are not, one long sample in a
+/// batch is what makes it large.
+fn padding(case: &Case, ledger: &mut Ledger) {
+    let mut sums: BTreeMap<Subject, (u64, u64, usize)> = BTreeMap::new();
+    let rows = training_rows(case);
+    for row in &rows {
+        if let (Some(all), Some(real)) = (row.batch_tokens, row.batch_tokens_unpadded.filter(|real| *real > 0)) {
+            let sum = sums.entry(row.subject).or_default();
+            *sum = (sum.0.saturating_add(all), sum.1.saturating_add(real.min(all)), sum.2 + 1);
+        }
+    }
+    let share = |(all, real, _): &(u64, u64, usize)| 1.0 - *real as f64 / (*all).max(1) as f64;
+    let shares: Vec<(Subject, f64)> = sums.iter().map(|(subject, sum)| (*subject, share(sum))).collect();
+    let most = shares.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    let least = shares.iter().min_by(|a, b| a.1.total_cmp(&b.1));
+    let (Some(most), Some(least)) = (most, least) else { return };
+    let is_long = sums.values().all(|(_, _, rows)| *rows >= case.policy.even_steps);
+    if shares.len() < 2 || !is_long || most.1 - least.1 < case.policy.notice_share {
+        return;
+    }
+    let reals: Vec<u64> = sums.values().map(|(_, real, _)| *real).collect();
+    let is_even = matches!((reals.iter().min(), reals.iter().max()), (Some(min), Some(max)) if *max as f64 <= *min as f64 * case.policy.even_tokens);
+    let tail = if is_even { "; without it the ranks are near each other" } else { "" };
+    let text = format!(
+        "Padding is uneven: {} of the tokens of {}, {} of those of {}{tail}.",
+        words::percent(most.1),
+        most.0,
+        words::percent(least.1),
+        least.0
+    );
+    let label = CauseLabel::VariableShapeBatches;
+    let is_uneven = case.input.uneven_elements > 0;
+    let refs = case.step_refs(rows.iter().copied().filter(|row| row.subject == most.0));
+    if is_uneven {
+        ledger.signal(&[label], weight::FAINT, &text, &refs);
+    }
+    let ranks: Vec<u32> = most.0.rank().into_iter().collect();
+    let severity = if is_uneven { Severity::Warning } else { Severity::Info };
+    let label = is_uneven.then_some(label);
+    ledger.claim(Claim { item: ITEM, label, severity, confidence: 0.95, text, ranks, refs });
 }
 
 fn training_rows<'a>(case: &Case<'a>) -> Vec<&'a StepRecord> {
@@ -43,7 +86,11 @@ fn even(case: &Case, ledger: &mut Ledger) {
         words::capital(&words::all_of(input.ranks, "ranks")),
         input.steps
     );
-    ledger.signal(&INPUT_CAUSES, -weight::GOOD, &text, &refs);
+    // Equal batches say nothing of what a router inside the model deals, unless that is what was counted.
+    let is_routed = Counted::of(case.steps.records().map(|(_, row)| row)) == Counted::Routed;
+    let spoken_against =
+        INPUT_CAUSES.into_iter().filter(|label| is_routed || *label != CauseLabel::MoeRoutingImbalance);
+    ledger.signal(&spoken_against.collect::<Vec<_>>(), -weight::GOOD, &text, &refs);
     ledger.status(ITEM, ItemStatus::Pass);
     ledger.claim(Claim {
         item: ITEM,

@@ -6,8 +6,9 @@
 use crate::case::Case;
 use crate::collect;
 use crate::combine::{Claim, Ledger, Mechanism};
-use crate::imbalance::Source;
+use crate::imbalance::{Source, Spread};
 use crate::policy::{UNREADABLE_NAMES, weight};
+use crate::readings::Readings;
 use crate::stats::lower_median;
 use crate::tables::{Gpu, TableView, same_capacity, sizes_of, sum_of};
 use crate::words;
@@ -74,6 +75,14 @@ fn first_card(case: &Case, ledger: &mut Ledger) {
     let others = u64::try_from(comparison.values.len().saturating_sub(1)).unwrap_or(u64::MAX);
     let Some(each) = spread.gap().checked_div(others) else { return };
     if spread.is_low_outlier || first != Some(*card) || *card != Subject::Device(0) {
+        return;
+    }
+    // What strays onto a card or is gathered there is there from the start; what came later has another reason.
+    let from_the_start = Readings::new(case, case.policy.growth_points).is_none_or(|readings| {
+        let spread = Spread::of(&readings.at(0), case.policy);
+        spread.is_some_and(|spread| !spread.is_low_outlier && spread.heaviest == [*card])
+    });
+    if !from_the_start {
         return;
     }
     let places: Vec<_> = case.focus().iter().flat_map(|(_, view)| view.gpus.iter().map(|gpu| &gpu.row.at)).collect();

@@ -125,8 +125,14 @@ fn grows_steadily(values: &[u64], policy: &Policy) -> bool {
     let steady = rises as f64 >= (values.len() - 1) as f64 * policy.growth_steady;
     let early = middle.saturating_sub(*first);
     let late = last.saturating_sub(*middle);
+    // Given back in the middle: kept for an epoch or so, and no leak of the run.
+    let is_given_back = values.windows(2).any(|pair| matches!(pair, [a, b] if a.saturating_sub(*b) > grown / 2));
     let both_halves = early >= grown / 4 && late >= grown / 4;
-    steady && both_halves && grown >= policy.notice.0 && grown as f64 >= *first as f64 * policy.growth_share
+    steady
+        && !is_given_back
+        && both_halves
+        && grown >= policy.notice.0
+        && grown as f64 >= *first as f64 * policy.growth_share
 }
 
 fn told(case: &Case, growing: &[Growth], label: CauseLabel, alike: &[CauseLabel], when: &str, ledger: &mut Ledger) {
@@ -189,5 +195,7 @@ mod tests {
         let noise: Vec<u64> = (0..10).map(|n| (2000 + (n % 2) * 500) * MIB).collect();
         assert!(!grows_steadily(&noise, &policy));
         assert!(!grows_steadily(&leak[..4], &policy));
+        let saw: Vec<u64> = (0..60).map(|n| (4096 + n % 20 * 200) * MIB).collect();
+        assert!(!grows_steadily(&saw, &policy));
     }
 }

@@ -11,6 +11,10 @@ use rankscope_model::{Bytes, CauseLabel, Item, ItemStatus, Rank, Severity, StepR
 const LABEL: CauseLabel = CauseLabel::ShardedInitAsymmetry;
 
 pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
+    // Batches that differ make ranks differ, whoever is the lowest.
+    if case.input.uneven_elements > 0 && case.input.follows(case.policy) {
+        return;
+    }
     let zero = Subject::Rank(Rank(0));
     // Any quantity will do: the others may be equal by the time the first step is done.
     let found = case.comparisons.iter().find_map(|comparison| {

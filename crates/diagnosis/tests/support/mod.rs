@@ -7,10 +7,13 @@
     reason = "test data: fails loudly, and reads as the fields do"
 )]
 
+use rankscope_ingest::{Limits, read_upload};
 use rankscope_model::{
-    ArtifactId, ArtifactInfo, ArtifactKind, Bytes, DeviceRow, DeviceTable, Evidence, OomEvent, OtherProcess, Place,
-    ProcessListing, ProcessRow, Provenance, Rank, Step, StepRecord, Subject, UnixMicros,
+    ArtifactId, ArtifactInfo, ArtifactKind, Bytes, CallSite, CauseLabel, DeviceRow, DeviceTable, Diagnosis, Evidence,
+    Frame, Item, ItemStatus, OomEvent, OtherProcess, Place, ProcessListing, ProcessRow, Provenance, Rank,
+    SnapshotDevice, SnapshotEvidence, Step, StepRecord, Subject, UnixMicros,
 };
+use std::io::Cursor;
 
 /// Evidence under construction.
 #[derive(Default)]
@@ -147,6 +150,105 @@ pub fn stray_contexts() -> Evidence {
         rows.push((gpu, pid(gpu), "/opt/conda/bin/python", 25986 + u64::from(gpu) * 5));
     }
     Build::default().file("nvidia-smi.txt", ArtifactKind::NvidiaSmi).table(Some(41 * 60), &cards, &rows).evidence
+}
+
+/// A device of a snapshot in which all that is reserved is allocated and active, and nothing was recorded.
+pub fn snapshot_device(device: u32, total: Bytes) -> SnapshotDevice {
+    SnapshotDevice {
+        device,
+        reserved: total,
+        allocated: total,
+        active: total,
+        requested: None,
+        private_pool_inactive: Bytes(0),
+        segments: 1,
+        blocks: 1,
+        events: 0,
+        mismatched_segments: 0,
+        peak_requested_in_window: None,
+        window_truncated: false,
+        live: None,
+        top_sites: vec![],
+        ooms: vec![],
+        curve: None,
+        peak: None,
+        never_freed: None,
+    }
+}
+
+/// A snapshot, the only thing in its file.
+pub fn snapshot(file: u32, rank: Option<u32>, devices: Vec<SnapshotDevice>) -> SnapshotEvidence {
+    SnapshotEvidence {
+        at: Provenance::offset(ArtifactId(file), 0),
+        rank: rank.map(Rank),
+        torch_versions: "2.5 - 2.7".to_owned(),
+        devices,
+    }
+}
+
+/// The snapshot of a rank that holds so many MiB from each function.
+pub fn snapshot_of_sites(rank: u32, sites: &[(&str, u64)]) -> SnapshotEvidence {
+    let site = |(function, mib): &(&str, u64)| CallSite {
+        frames: vec![Frame { function: (*function).to_owned(), file: "train.py".to_owned(), line: 10 }],
+        bytes: Bytes::from_mib(*mib),
+        blocks: 3,
+    };
+    let total = sites.iter().map(|(_, mib)| Bytes::from_mib(*mib)).sum();
+    let device = SnapshotDevice { top_sites: sites.iter().map(site).collect(), ..snapshot_device(rank, total) };
+    snapshot(rank, Some(rank), vec![device])
+}
+
+/// Snapshots, each in a file of its own that is named by `name`.
+pub fn snapshot_files(count: u32, name: impl Fn(u32) -> String, of: impl Fn(u32) -> SnapshotEvidence) -> Evidence {
+    let files = (0..count).fold(Build::default(), |build, n| build.file(&name(n), ArtifactKind::TorchSnapshot));
+    Evidence { snapshots: (0..count).map(of).collect(), ..files.evidence }
+}
+
+/// A text read as an upload of that name.
+pub fn upload(name: &str, text: &str) -> Evidence {
+    read_upload(name, &mut Cursor::new(text.as_bytes()), &Limits::default())
+}
+
+/// A training script, valid to the last line.
+pub fn script(name: &str, text: &str) -> Evidence {
+    let evidence = upload(name, text);
+    assert_eq!(evidence.artifacts[0].warnings, Vec::<String>::new(), "{name}");
+    assert_eq!(evidence.scripts.len(), 1, "{name}");
+    evidence
+}
+
+/// A DDP script whose start is `start` and whose model goes to `device`.
+pub fn ddp(start: &str, device: &str, more: &str) -> Evidence {
+    script(
+        "train.py",
+        &format!(
+            "import os\nimport torch\nimport torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel\n\
+             from net import Net\n\ndef main():\n    local_rank = int(os.environ['LOCAL_RANK'])\n{start}    model = Net().to({device})\n\
+             {more}    model = DistributedDataParallel(model, device_ids=[local_rank])\n\nif __name__ == '__main__':\n    main()\n"
+        ),
+    )
+}
+
+/// Starts of [`ddp`]: bound to a GPU, and not.
+pub const BOUND: &str = "    torch.cuda.set_device(local_rank)\n    dist.init_process_group('nccl')\n";
+pub const UNBOUND: &str = "    dist.init_process_group('nccl')\n";
+/// The rank's own device in [`ddp`].
+pub const OWN: &str = "torch.device('cuda', local_rank)";
+
+/// Both, as one upload.
+pub fn with(mut evidence: Evidence, more: Evidence) -> Evidence {
+    evidence.merge(more);
+    evidence
+}
+
+/// Confidence of a label; zero where it is not among the causes.
+pub fn confidence(diagnosis: &Diagnosis, label: CauseLabel) -> f64 {
+    diagnosis.causes.iter().find(|cause| cause.label == label).map_or(0.0, |cause| cause.confidence)
+}
+
+/// Status of an item.
+pub fn status(diagnosis: &Diagnosis, item: Item) -> ItemStatus {
+    diagnosis.checklist.iter().find(|entry| entry.item == item).unwrap().status
 }
 
 /// The place of a provenance as a line, for assertions.

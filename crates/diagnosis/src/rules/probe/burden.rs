@@ -3,8 +3,9 @@
 
 use super::Told;
 use crate::policy::weight;
+use crate::steps::{Key, is_training};
 use crate::words;
-use rankscope_model::{CauseLabel, Item, ItemStatus, Phase, Rank, Severity, Subject};
+use rankscope_model::{Bytes, CauseLabel, Item, ItemStatus, Phase, Quantity, Rank, Severity, Subject};
 
 const ITEM: Item = Item::RankOnlyWork;
 
@@ -24,6 +25,21 @@ pub(super) fn apply(told: &mut Told) {
     one_sided(told, &long, Phase::Save);
 }
 
+/// `; the peak there is 12.0 GiB, in training 9.0 GiB`, where the log has both.
+fn peak_there(told: &Told, who: &[Subject], phase: Phase) -> String {
+    let steps = &told.case.steps;
+    let peak = |keep: &dyn Fn(&Key) -> bool| {
+        let peaks = steps.peaks(Quantity::PeakAllocated, keep);
+        peaks.into_iter().filter(|(subject, _)| who.contains(subject)).map(|(_, peak)| peak).max()
+    };
+    match (peak(&|key| key.phase == Some(phase)), peak(&is_training)) {
+        (Some(there), Some(training)) => {
+            format!("; the peak there is {}, in training {}", Bytes(there), Bytes(training))
+        }
+        _ => String::new(),
+    }
+}
+
 fn one_sided(told: &mut Told, long: &[u32], phase: Phase) {
     let of = |rank: &u32| told.ranks.by_rank.get(rank).and_then(|p| p.phases.iter().find(|(own, _)| *own == phase));
     let in_it: Vec<u32> = long.iter().copied().filter(|rank| of(rank).is_some()).collect();
@@ -37,10 +53,11 @@ fn one_sided(told: &mut Told, long: &[u32], phase: Phase) {
         _ => (CauseLabel::Rank0Eval, "evaluated"),
     };
     let text = format!(
-        "Only {} of {} ranks {doing}: {}.",
+        "Only {} of {} ranks {doing}: {}{}.",
         words::count(in_it.len()),
         words::count(long.len()),
-        words::subjects(&who)
+        words::subjects(&who),
+        peak_there(told, &who, phase)
     );
     // One rank usually writes the file; that is a burden only where memory shows it.
     let (gain, status) = match phase {

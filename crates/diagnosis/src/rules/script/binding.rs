@@ -5,8 +5,8 @@ use crate::fixes;
 use crate::policy::weight;
 use crate::script::Binding;
 use rankscope_model::{
-    CauseLabel, DeviceClass, Fact, FactKind, FlowProcess, Framework, Item, ItemStatus, Launcher, ScriptEvidence,
-    ScriptFact, SetDeviceHow, Severity,
+    CauseLabel, DeviceClass, Fact, FactKind, FlowProcess, Framework, Item, ItemStatus, Launcher, ScriptFact,
+    SetDeviceHow, Severity,
 };
 
 const UNBOUND: CauseLabel = CauseLabel::CtxNoSetDevice;
@@ -72,7 +72,7 @@ fn in_threads(told: &mut Told) {
     let facts: Vec<&ScriptFact> = kinds
         .iter()
         .flat_map(|kind| told.case.scripts.all(*kind))
-        .filter(|fact| fact.flow.process == FlowProcess::Thread)
+        .filter(|fact| told.case.scripts.process(fact) == FlowProcess::Thread)
         .collect();
     if let Some(first) = facts.first() {
         let at = place(told.case, first);
@@ -136,18 +136,18 @@ fn order(told: &mut Told) {
     let placed: Vec<&ScriptFact> = [FactKind::ModelToDevice, FactKind::NamedDevice]
         .iter()
         .flat_map(|kind| scripts.all(*kind))
-        .filter(|fact| !matches!(fact.flow.process, FlowProcess::Worker | FlowProcess::Uncalled))
+        .filter(|fact| !matches!(scripts.process(fact), FlowProcess::Worker | FlowProcess::Uncalled))
         .filter(|fact| match &fact.what {
             Fact::ModelToDevice { device, .. } | Fact::NamedDevice { device, .. } => device.class != DeviceClass::Cpu,
             _ => false,
         })
         .collect();
     let early: Vec<&ScriptFact> =
-        placed.iter().copied().filter(|fact| ScriptEvidence::precedes(fact, group) == Some(true)).collect();
+        placed.iter().copied().filter(|fact| scripts.precedes(fact, group) == Some(true)).collect();
     let parent: Vec<&ScriptFact> = placed
         .iter()
         .copied()
-        .filter(|fact| fact.flow.process == FlowProcess::Main && group.flow.process == FlowProcess::Spawned)
+        .filter(|fact| scripts.process(fact) == FlowProcess::Main && scripts.process(group) == FlowProcess::Spawned)
         .collect();
     let item = Item::DistributedInit;
     if let Some(first) = early.first().or(parent.first()).copied() {

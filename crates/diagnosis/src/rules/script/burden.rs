@@ -113,9 +113,10 @@ fn object_collectives(told: &mut Told) {
 
 /// Facts of a kind that stand under a condition on the rank.
 fn alone(told: &mut Told, kind: FactKind, label: CauseLabel, gain: f64, doing: &str) -> bool {
-    let facts: Vec<&ScriptFact> = told.case.scripts.all(kind).into_iter().filter(|fact| fact.is_rank_only()).collect();
+    let facts: Vec<&ScriptFact> =
+        told.case.scripts.all(kind).into_iter().filter(|fact| told.case.scripts.is_rank_only(fact)).collect();
     let Some(first) = facts.first().copied() else { return false };
-    let condition = first.guard.as_ref().map(|guard| guard.text.clone()).unwrap_or_default();
+    let condition = told.case.scripts.guard(first).map(|guard| guard.text.clone()).unwrap_or_default();
     let text = format!("The script {doing} ({}, under `{condition}`).", place(told.case, first));
     told.signal(&[label], gain, &text, &facts);
     told.ledger.status(ITEM, ItemStatus::Suspect);
@@ -127,7 +128,7 @@ fn alone(told: &mut Told, kind: FactKind, label: CauseLabel, gain: f64, doing: &
 fn buffers(told: &mut Told) -> bool {
     let label = CauseLabel::Rank0AuxBuffers;
     let facts = told.case.scripts.all(FactKind::RegisterBuffer);
-    let lone: Vec<&ScriptFact> = facts.iter().copied().filter(|fact| fact.is_rank_only()).collect();
+    let lone: Vec<&ScriptFact> = facts.iter().copied().filter(|fact| told.case.scripts.is_rank_only(fact)).collect();
     if let Some(first) = lone.first().copied() {
         let text = format!("A buffer is made on one rank only ({}).", place(told.case, first));
         told.signal(&[label], weight::GOOD, &text, &lone);
@@ -201,7 +202,7 @@ fn kept_predictions(told: &mut Told) -> bool {
     };
     let text = format!("Predictions are kept on the GPU over the whole evaluation ({}).", place(told.case, first));
     told.signal(&[label], weight::GOOD, &text, &facts);
-    let is_lone = facts.iter().any(|fact| fact.is_rank_only());
+    let is_lone = facts.iter().any(|fact| told.case.scripts.is_rank_only(fact));
     told.claim(ITEM, Some(label), Severity::Warning, text, &facts);
     told.fix(label, fixes::look_at(told.case.evidence, first));
     if is_lone {
@@ -214,7 +215,7 @@ fn kept_predictions(told: &mut Told) -> bool {
 fn eval_on_all(told: &mut Told) {
     let evals = told.case.scripts.all(FactKind::EvalLoop);
     let label = CauseLabel::Rank0Eval;
-    if !evals.is_empty() && evals.iter().all(|fact| !fact.is_rank_only()) {
+    if !evals.is_empty() && evals.iter().all(|fact| !told.case.scripts.is_rank_only(fact)) {
         told.signal(&[label], -weight::FAIR, "All ranks evaluate, as far as the script tells.", &evals);
     } else if evals.is_empty()
         && told.case.scripts.is_whole()

@@ -3,9 +3,7 @@
 use super::{Told, place};
 use crate::fixes;
 use crate::policy::weight;
-use rankscope_model::{
-    CauseLabel, Fact, FactKind, Framework, Item, ItemStatus, Kept, ScriptEvidence, ScriptFact, Severity,
-};
+use rankscope_model::{CauseLabel, Fact, FactKind, Framework, Item, ItemStatus, Kept, ScriptFact, Severity};
 
 pub(super) fn apply(told: &mut Told) {
     wrap_order(told);
@@ -26,7 +24,7 @@ fn wrap_order(told: &mut Told) {
     let before = |wraps: &[&'_ ScriptFact]| {
         wraps.iter().find_map(|wrap| {
             let earlier = optimizers.iter().find(|opt| {
-                ScriptEvidence::precedes(opt, wrap) == Some(true) && of_same_model(&opt.what, &wrap.what)
+                told.case.scripts.precedes(opt, wrap) == Some(true) && of_same_model(&opt.what, &wrap.what)
             })?;
             Some((earlier.at.clone(), wrap.at.clone()))
         })
@@ -47,7 +45,7 @@ fn wrap_order(told: &mut Told) {
     }
     let wraps: Vec<&ScriptFact> = sharded.into_iter().chain(told.case.scripts.all(FactKind::WrapDdp)).collect();
     let (Some(opt), Some(wrap)) = (optimizers.first().copied(), wraps.first().copied()) else { return };
-    if ScriptEvidence::precedes(wrap, opt) == Some(true) {
+    if told.case.scripts.precedes(wrap, opt) == Some(true) {
         let text = format!(
             "The optimizer is built ({}) after the model is wrapped ({}).",
             place(told.case, opt),
@@ -124,7 +122,7 @@ fn accumulation(told: &mut Told) {
         .iter()
         .flat_map(|kind| told.case.scripts.all(*kind))
         .collect();
-    let lone: Vec<&ScriptFact> = facts.iter().copied().filter(|fact| fact.is_rank_only()).collect();
+    let lone: Vec<&ScriptFact> = facts.iter().copied().filter(|fact| told.case.scripts.is_rank_only(fact)).collect();
     if let Some(first) = lone.first().copied() {
         let text = format!("Accumulation or checkpointing depends on the rank ({}).", place(told.case, first));
         told.signal(&[label], weight::GOOD, &text, &lone);
@@ -176,6 +174,13 @@ fn preallocation(told: &mut Told) {
         .copied()
         .filter(|fact| matches!(&fact.what, Fact::MemoryGrowth { on_demand: true, .. }))
         .collect();
+    let is_mirrored = |fact: &&ScriptFact| matches!(&fact.what, Fact::TrainerBuilt { class, .. } if class.ends_with("MirroredStrategy"));
+    let mirrored: Vec<&ScriptFact> = scripts.all(FactKind::TrainerBuilt).into_iter().filter(is_mirrored).collect();
+    if !mirrored.is_empty() {
+        let text =
+            "A mirrored strategy keeps equal replicas and reduces between all of them: no card gathers for the rest.";
+        told.signal(&[CauseLabel::DataparallelMaster], -weight::GOOD, text, &mirrored);
+    }
     if !on_demand.is_empty() {
         told.signal(&[label], -weight::GOOD, "The script lets the framework grow on demand.", &on_demand);
     } else if takes_all {
@@ -186,8 +191,11 @@ fn preallocation(told: &mut Told) {
     }
 }
 
-/// Structures that make ranks differ by design.
+/// Structures that make ranks differ by design. They are rare, so where one is there and ranks differ though their
+/// batches do not, it is the first thing to look at.
 fn structure(told: &mut Told) {
+    let differ = told.case.main.as_ref().is_some_and(|(_, spread)| spread.stands_out());
+    let is_steady = told.case.input.uneven_elements == 0;
     for (framework, label, text) in [
         (Framework::Pipeline, CauseLabel::PipelineStageImbalance, "The model is cut into pipeline stages."),
         (
@@ -197,8 +205,16 @@ fn structure(told: &mut Told) {
         ),
         (Framework::TorchRec, CauseLabel::EmbeddingTableSharding, "Embedding tables are dealt over the ranks."),
     ] {
-        if told.case.scripts.uses(framework) {
-            told.signal(&[label], weight::FAIR, text, &[]);
+        if !told.case.scripts.uses(framework) {
+            continue;
         }
+        let refs = told.case.refs(told.case.scripts.using(framework).map(|script| &script.at));
+        let gain = match (label, differ && is_steady) {
+            // Tables are dealt once and stay; routed tokens change with the batch.
+            (CauseLabel::EmbeddingTableSharding, true) => weight::STRONG,
+            (_, true) => weight::GOOD,
+            (_, false) => weight::FAIR,
+        };
+        told.held_down(&[label], gain, (gain, weight::FAINT), text, &refs);
     }
 }

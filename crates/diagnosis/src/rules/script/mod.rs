@@ -68,6 +68,18 @@ impl Told<'_, '_, '_> {
         facts: &[&ScriptFact],
     ) {
         let refs = self.refs(facts);
+        self.held_down(labels, gain, ceilings, reason, &refs);
+    }
+
+    /// The same with references of its own.
+    fn held_down(
+        &mut self,
+        labels: &[CauseLabel],
+        gain: f64,
+        ceilings: (f64, f64),
+        reason: &str,
+        refs: &[EvidenceRef],
+    ) {
         for label in labels {
             let ceiling = if gain <= 0.0 || self.supported.contains(label) {
                 f64::INFINITY
@@ -76,7 +88,7 @@ impl Told<'_, '_, '_> {
             } else {
                 ceilings.1
             };
-            self.ledger.signal(&[*label], gain.min(ceiling), reason, &refs);
+            self.ledger.signal(&[*label], gain.min(ceiling), reason, refs);
         }
     }
 

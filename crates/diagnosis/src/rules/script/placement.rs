@@ -7,7 +7,7 @@ use crate::policy::weight;
 use crate::script::Binding;
 use rankscope_model::{
     CauseLabel, DeviceClass, Fact, FactKind, FlowProcess, Framework, GuardKind, Item, ItemStatus, MapLocation,
-    ScriptEvidence, ScriptFact, Severity,
+    ScriptFact, Severity,
 };
 
 const LOADED: CauseLabel = CauseLabel::CkptNoMapLocation;
@@ -20,8 +20,11 @@ pub(super) fn apply(told: &mut Told) {
     workers(told);
 }
 
-fn is_rank_zero(fact: &ScriptFact) -> bool {
-    fact.guard.as_ref().is_some_and(|guard| matches!(guard.kind, GuardKind::RankZero | GuardKind::LocalRankZero))
+fn is_rank_zero(told: &Told, fact: &ScriptFact) -> bool {
+    told.case
+        .scripts
+        .guard(fact)
+        .is_some_and(|guard| matches!(guard.kind, GuardKind::RankZero | GuardKind::LocalRankZero))
 }
 
 fn loads(told: &mut Told) {
@@ -33,7 +36,7 @@ fn loads(told: &mut Told) {
     let astray: Vec<&ScriptFact> = loads
         .iter()
         .copied()
-        .filter(|fact| !is_rank_zero(fact) && fact.flow.process != FlowProcess::Worker)
+        .filter(|fact| !is_rank_zero(told, fact) && told.case.scripts.process(fact) != FlowProcess::Worker)
         .filter(|fact| matches!(map(fact), Some(MapLocation::Absent | MapLocation::Shared(_))))
         .collect();
     if let Some(first) = astray.first().copied() {
@@ -69,21 +72,23 @@ fn loads(told: &mut Told) {
 }
 
 fn names(told: &mut Told) {
-    if !told.case.scripts.is_distributed() && !told.case.scripts.uses(Framework::HfTrainer) {
+    let is_one_job = told.case.scripts.is_distributed() || told.case.scripts.uses(Framework::HfTrainer);
+    if !is_one_job || told.case.scripts.sees_one_gpu() {
         return;
     }
     let placed: Vec<&ScriptFact> = [FactKind::ModelToDevice, FactKind::NamedDevice]
         .iter()
         .flat_map(|kind| told.case.scripts.all(*kind))
-        .filter(|fact| !is_rank_zero(fact) && fact.flow.process != FlowProcess::Worker)
+        .filter(|fact| !is_rank_zero(told, fact) && told.case.scripts.process(fact) != FlowProcess::Worker)
         .collect();
     let class = |fact: &ScriptFact| match &fact.what {
         Fact::ModelToDevice { device, .. } | Fact::NamedDevice { device, .. } => device.class,
         _ => DeviceClass::Unknown,
     };
     let groups = told.case.scripts.all(FactKind::InitProcessGroup);
-    let spawns = groups.iter().any(|group| group.flow.process == FlowProcess::Spawned);
-    let in_parent = |fact: &&ScriptFact| fact.flow.process == FlowProcess::Main && class(fact).is_shared_default();
+    let spawns = groups.iter().any(|group| told.case.scripts.process(group) == FlowProcess::Spawned);
+    let in_parent =
+        |fact: &&ScriptFact| told.case.scripts.process(fact) == FlowProcess::Main && class(fact).is_shared_default();
     let parent: Vec<&ScriptFact> = placed.iter().copied().filter(|fact| spawns && in_parent(fact)).collect();
     if let Some(first) = parent.first().copied() {
         let text = format!(
@@ -148,7 +153,7 @@ fn before_framework<'f>(
     let groups = told.case.scripts.all(FactKind::InitProcessGroup);
     let binder =
         groups.into_iter().chain(told.case.scripts.all(FactKind::TrainerBuilt)).min_by_key(|fact| fact.flow.order)?;
-    let early = current.iter().find(|fact| ScriptEvidence::precedes(fact, binder) == Some(true))?;
+    let early = current.iter().find(|fact| told.case.scripts.precedes(fact, binder) == Some(true))?;
     Some((*early, binder))
 }
 

@@ -37,6 +37,12 @@ impl<'a> Walker<'a> {
                 self.process_group(call, path, args, false);
                 Some(Value::Nothing)
             }
+            "initialize" if path.starts_with("jax.distributed") => {
+                // It deals the devices of the host to its processes itself, or is told which.
+                self.facts.launchers.insert(Launcher::Environment);
+                self.process_group(call, path, args, true);
+                Some(Value::Nothing)
+            }
             "Accelerator" | "PartialState" => {
                 self.uses(Framework::Accelerate);
                 self.facts.launchers.insert(Launcher::Environment);
@@ -199,6 +205,16 @@ impl<'a> Walker<'a> {
         match receiver.name {
             "no_sync" => {
                 self.fact(call.range_start, Fact::NoSync { object });
+                Some(Value::Unknown)
+            }
+            // FSDP2 has no `no_sync`; this is its switch.
+            "set_requires_gradient_sync" if !matches!(args.at(0), Some((_, Value::Bool(true)))) => {
+                self.fact(call.range_start, Fact::NoSync { object });
+                Some(Value::Nothing)
+            }
+            "accumulate" if is_preparer(&base_path, &object) => {
+                let what = self.text(call);
+                self.fact(call.range_start, Fact::GradAccumulation { what });
                 Some(Value::Unknown)
             }
             "Process" if args.keyword("target").is_some() => {

@@ -102,6 +102,14 @@ impl<'a> Walker<'a> {
             }
             "LLM" | "AsyncLLMEngine" | "LLMEngine" | "AsyncLLM" if root == "vllm" => self.engine(at, path, args),
             "Engine" if root == "sglang" => self.engine(at, path, args),
+            "MirroredStrategy" | "MultiWorkerMirroredStrategy" | "CollectiveAllReduceStrategy"
+                if root == "tensorflow" =>
+            {
+                if tail != "MirroredStrategy" {
+                    self.facts.launchers.insert(Launcher::Environment);
+                }
+                self.trainer_built(at, path, args);
+            }
             "set_memory_growth" => {
                 let what = self.text(call);
                 let on_demand = !matches!(args.at(1), Some((_, Value::Bool(false))));
