@@ -28,7 +28,7 @@ mod browser {
     use std::collections::BTreeMap;
     use std::rc::Rc;
     use wasm_bindgen::{JsCast, JsValue};
-    use web_sys::{Element, HtmlElement};
+    use web_sys::{Element, HtmlElement, Node};
 
     /// What waits for the next frame, by node: markup, and figures that are newer than it.
     type Waiting = BTreeMap<String, (Option<String>, Option<JsValue>)>;
@@ -111,8 +111,8 @@ mod browser {
                             let _ = old.replace_with_with_node_1(&card);
                         }
                         None => {
-                            let next = cards.range(node.clone()..).next().map(|(_, card)| card.clone());
-                            let _ = self.list.insert_before(&card, next.as_deref());
+                            let next = cards.range(node.clone()..).next().map(|(_, card)| Node::from(card.clone()));
+                            let _ = self.list.insert_before(&card, next.as_ref());
                         }
                     }
                     cards.insert(node.clone(), card);

@@ -86,7 +86,8 @@ mod browser {
         });
         signals.live.set(true);
         let here = run.clone();
-        dom::on::<MouseEvent>(&dom::find::<HtmlElement>(root, "[data-pause]")?, "click", move |_| {
+        let pause: HtmlElement = dom::find(root, "[data-pause]")?;
+        dom::on::<MouseEvent>(&pause, "click", move |_| {
             signals.paused.update(|paused| *paused = !*paused);
             here.look();
         });
