@@ -2,6 +2,7 @@
 
 use crate::{http::PublicUrl, limits::parse_bytes};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use rankscope_telemetry::sampler::Hz;
 use std::{net::SocketAddr, path::PathBuf};
 
 /// Why does one GPU use more memory than the others?
@@ -18,6 +19,8 @@ pub struct Cli {
 pub enum Command {
     /// Serve the pages and the API.
     Serve(ServeArgs),
+    /// Sample the GPUs of this node and send what is read to a server.
+    Agent(AgentArgs),
     /// Diagnose files here, without a server.
     Diagnose(DiagnoseArgs),
 }
@@ -55,6 +58,54 @@ pub struct ServeArgs {
     /// delete every run.
     #[arg(long)]
     pub open_to_network: bool,
+    /// The driver's management library, where it is not the system's.
+    #[arg(long, value_name = "FILE", env = "RANKSCOPE_NVML_LIBRARY")]
+    pub nvml_library: Option<PathBuf>,
+}
+
+/// `rankscope agent`
+#[derive(Debug, Args)]
+pub struct AgentArgs {
+    /// Address of the server.
+    #[arg(long, value_name = "URL", env = "RANKSCOPE_URL")]
+    pub server: PublicUrl,
+    /// File with the token that the server asks for. Read anew for each batch.
+    #[arg(long, value_name = "FILE", env = "RANKSCOPE_TOKEN_FILE")]
+    pub token_file: Option<PathBuf>,
+    /// File with the certificates (PEM) of the authorities from which the server's certificate may come, instead of
+    /// Mozilla's list.
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// Name of this node, if it is not to be its host name.
+    #[arg(long, value_name = "NAME", value_parser = node_name)]
+    pub node: Option<String>,
+    /// Samples of memory per second, 1 to 50.
+    #[arg(long, value_name = "N", default_value = "10", value_parser = hz)]
+    pub hz: Hz,
+    /// Folder for what the server has not taken yet.
+    #[arg(long, value_name = "DIR", default_value = "./agent-spool", env = "RANKSCOPE_SPOOL")]
+    pub spool: PathBuf,
+    /// Most bytes in it; beyond that the oldest samples are given up, and counted.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
+    pub spool_bytes: u64,
+    /// The driver's management library, where it is not the system's.
+    #[arg(long, value_name = "FILE", env = "RANKSCOPE_NVML_LIBRARY")]
+    pub nvml_library: Option<PathBuf>,
+    /// Where processes are looked up: the host's /proc, if that is mounted elsewhere.
+    #[arg(long, value_name = "DIR", default_value = "/proc")]
+    pub proc: PathBuf,
+}
+
+fn hz(text: &str) -> Result<Hz, String> {
+    let hz = text.parse().ok().and_then(Hz::new);
+    hz.ok_or_else(|| format!("{text:?} is not a whole number from 1 to {}", Hz::MOST))
+}
+
+/// As batches carry it.
+fn node_name(text: &str) -> Result<String, String> {
+    let fits = !text.trim().is_empty() && text.len() <= 128 && !text.contains(char::is_control);
+    fits.then(|| text.trim().to_owned())
+        .ok_or_else(|| "a node's name has 1 to 128 bytes and no control characters".into())
 }
 
 /// `rankscope diagnose`
@@ -108,5 +159,23 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn an_agent_needs_only_its_server() {
+        let parsed = |extra: &[&str]| {
+            let words = ["rankscope", "agent", "--server", "https://rankscope.example.org/"].iter().chain(extra);
+            match Cli::try_parse_from(words) {
+                Ok(Cli { command: Command::Agent(args) }) => Some(args),
+                _ => None,
+            }
+        };
+        let args = parsed(&[]).unwrap();
+        assert_eq!((args.server.to_string().as_str(), args.hz.get()), ("https://rankscope.example.org", 10));
+        assert_eq!(args.spool_bytes, 256 << 20);
+        assert_eq!(parsed(&["--node", " gpu7 "]).unwrap().node.as_deref(), Some("gpu7"));
+        for wrong in [["--hz", "0"], ["--hz", "51"], ["--hz", "1.5"], ["--node", " "], ["--node", "a\nb"]] {
+            assert!(parsed(&wrong).is_none(), "{wrong:?}");
+        }
     }
 }

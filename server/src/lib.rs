@@ -1,11 +1,12 @@
-//! The `rankscope` binary: `serve` and `diagnose`.
+//! The `rankscope` binary: `serve`, `agent` and `diagnose`.
 //!
-//! Where to look first: [`commands`] for what the two commands do, [`engine`] for the way from bytes to a report,
-//! [`http`] for addresses, [`store`] for what outlives a request. The diagnosis itself is the crate
+//! Where to look first: [`commands`] for what the commands do, [`engine`] for the way from bytes to a report,
+//! [`http`] for addresses, [`store`] for what outlives a request, [`agent`] for the way of samples to a server. The diagnosis itself is the crate
 //! `rankscope-diagnosis`, the pages are the crate `rankscope-app`.
 #![deny(clippy::unwrap_used, clippy::expect_used)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used))]
 
+pub mod agent;
 pub mod backend;
 pub mod checklist;
 pub mod cli;

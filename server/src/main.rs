@@ -3,7 +3,7 @@
 use clap::Parser;
 use rankscope::{
     cli::{Cli, Command},
-    commands::{diagnose, serve},
+    commands::{agent, diagnose, serve},
 };
 use std::process::ExitCode;
 
@@ -13,6 +13,7 @@ const UNUSABLE: u8 = 2;
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(args) => serve::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Agent(args) => agent::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Diagnose(args) => diagnose::run(&args),
     };
     done.unwrap_or_else(|error| {

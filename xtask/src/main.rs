@@ -3,6 +3,7 @@
 //! `cargo xtask serve | test | bundle | bench | fuzz`. Brings what is missing and says so in one line each; knows nothing of
 //! what the product does.
 
+mod bench_agent;
 mod bench_diagnosis;
 mod bench_live;
 mod bench_snapshot;
@@ -72,6 +73,8 @@ enum Task {
 
 #[derive(Subcommand)]
 enum Bench {
+    /// What the agent costs a node with eight cards at ten samples a second.
+    Agent,
     /// The diagnosis on the reconstructed cases; needs `../shared/cases`.
     Diagnosis,
     /// What the server takes in of live data, and how soon it answers, with browsers watching.
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         Task::Serve { arguments } => serve::serve(&layout, &arguments),
         Task::Test { quick } => test::test(&layout, quick),
         Task::Bundle { profile } => bundle::bundle(&layout, profile).map(drop),
+        Task::Bench { what: Bench::Agent } => bench_agent::bench(&layout),
         Task::Bench { what: Bench::Diagnosis } => bench_diagnosis::bench(&layout),
         Task::Bench { what: Bench::Live } => bench_live::bench(&layout),
         Task::Bench { what: Bench::Snapshot { big } } => bench_snapshot::bench(&layout, big),

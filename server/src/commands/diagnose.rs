@@ -139,7 +139,7 @@ fn beside(compared: &ComparedReports, format: Format) -> anyhow::Result<String> 
 
 /// One reading of this machine's devices, with ranks from the processes' environment.
 fn this_machine() -> anyhow::Result<Evidence> {
-    match nvml::open() {
+    match nvml::open(None) {
         NvmlState::Ready(nvml) => Ok(nvml.read_once(&ProcFs::default()).evidence("this machine")),
         state => bail!("{state}"),
     }

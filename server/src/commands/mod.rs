@@ -1,6 +1,9 @@
 //! What each command does, from its arguments to its exit status.
 
+pub mod agent;
 pub mod diagnose;
 mod folder;
+mod log;
 mod nvml;
 pub mod serve;
+mod stop;

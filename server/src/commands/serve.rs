@@ -1,6 +1,6 @@
 //! `rankscope serve`: opens the store, listens, and ends in order.
 
-use super::nvml;
+use super::{log, nvml, stop::stop_signal};
 use crate::{
     cli::ServeArgs,
     http::{AppState, Front, router},
@@ -11,9 +11,8 @@ use crate::{
     store::Store,
 };
 use anyhow::{Context, bail};
-use std::{future::Future, io::IsTerminal, path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, runtime::Runtime, time::timeout};
-use tracing_subscriber::EnvFilter;
 
 /// Time for requests in flight when the server is told to end.
 const GRACE: Duration = Duration::from_secs(10);
@@ -26,12 +25,7 @@ const SHORTEST_TOKEN: usize = 16;
 
 /// Serves until SIGINT or SIGTERM.
 pub fn run(args: &ServeArgs) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,rankscope=info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    log::init();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(serve(args));
     end(runtime, LAST_GRACE);
@@ -79,7 +73,8 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let stop = stop_signal()?;
     // Tests and scripts wait for this line.
     println!("Rankscope serves http://{address} (data in {})", args.data.display());
-    tokio::task::spawn_blocking(|| println!("{}", nvml::open()));
+    let library = args.nvml_library.clone();
+    tokio::task::spawn_blocking(move || println!("{}", nvml::open(library.as_deref())));
 
     let streams = Arc::clone(&live);
     let stop = async move {
@@ -112,28 +107,6 @@ fn read_token(path: &Path) -> anyhow::Result<String> {
         bail!("{} holds a token of fewer than {SHORTEST_TOKEN} characters; it could be guessed", path.display());
     }
     Ok(token.to_owned())
-}
-
-/// Resolves when the process is asked to end.
-fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        Ok(async move {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-        })
-    }
-    #[cfg(not(unix))]
-    Ok(async {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    })
 }
 
 #[cfg(test)]

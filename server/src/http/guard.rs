@@ -47,6 +47,15 @@ impl std::str::FromStr for PublicUrl {
     }
 }
 
+impl PublicUrl {
+    /// Nobody on the way can read what is sent there: it is encrypted, or does not leave this machine.
+    pub fn is_private(&self) -> bool {
+        let host = self.authority.host().trim_start_matches('[').trim_end_matches(']');
+        let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+        self.https || is_here
+    }
+}
+
 impl std::fmt::Display for PublicUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}://{}", if self.https { "https" } else { "http" }, self.authority)

@@ -45,7 +45,12 @@ impl Stub {
 
     /// The processes of the scenario's `proc` lines.
     pub fn proc(&self) -> ProcFs {
-        ProcFs::at(self.folder.path().join("proc"))
+        ProcFs::at(self.proc_folder())
+    }
+
+    /// Where they are.
+    pub fn proc_folder(&self) -> PathBuf {
+        self.folder.path().join("proc")
     }
 
     /// Plays something else from the next initialisation on.
