@@ -134,7 +134,7 @@ fn unused(taken: &BTreeSet<String>, wanted: &str) -> String {
     if !taken.contains(wanted) {
         return wanted.to_owned();
     }
-    (1_u32..).map(|n| format!("{wanted}-{n}")).find(|anchor| !taken.contains(anchor)).unwrap_or_default()
+    (1..=taken.len()).map(|n| format!("{wanted}-{n}")).find(|anchor| !taken.contains(anchor)).unwrap_or_default()
 }
 
 fn code_block(kind: &CodeBlockKind<'_>, code: &str) -> String {

@@ -32,12 +32,11 @@ impl Service {
         let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
         let order = self.store.live_order(run, &names).await?;
         let evidence = in_order(order, &files);
-        let (info, version, before) = match &begin {
-            Some((info, _)) => (info.clone(), 1, None),
-            None => {
-                let before = self.store.report(run, None).await?;
-                (before.run.clone(), before.version, Some(before))
-            }
+        let (info, version, before) = if let Some((info, _)) = &begin {
+            (info.clone(), 1, None)
+        } else {
+            let before = self.store.report(run, None).await?;
+            (before.run.clone(), before.version, Some(before))
         };
         let (mut report, series) = self.diagnose(info, version, evidence).await?;
         let step = match (begin, before) {

@@ -143,10 +143,11 @@ impl Live {
         let (answer, answered) = oneshot::channel();
         let job = Job { batch, body, gzip, received, answer };
         let queue = lock(&self.queue).clone();
-        match queue.map(|queue| queue.try_send(job)) {
-            Some(Ok(())) => {}
-            Some(Err(mpsc::error::TrySendError::Full(_))) => return Err(Refused::Busy),
-            Some(Err(mpsc::error::TrySendError::Closed(_))) | None => return Err(Refused::Failed { is_full: false }),
+        let Some(queue) = queue else { return Err(Refused::Failed { is_full: false }) };
+        match queue.try_send(job) {
+            Ok(()) => {}
+            Err(mpsc::error::TrySendError::Full(_)) => return Err(Refused::Busy),
+            Err(mpsc::error::TrySendError::Closed(_)) => return Err(Refused::Failed { is_full: false }),
         }
         let answer = answered.await;
         drop(budget);

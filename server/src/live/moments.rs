@@ -152,6 +152,7 @@ mod tests {
             subject: Subject::Device(0),
             pid: *pid,
             started: None,
+            pid_inside: None,
             kind: None,
             name: None,
             used: None,

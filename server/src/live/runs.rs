@@ -200,7 +200,7 @@ fn job_of(parts: &[(&String, &Node, &Job)], now: i64) -> JobNow {
         .map(|(_, _, part)| part.first)
         .min()
         .unwrap_or(0);
-    let mut job = JobNow { gone, began, ..JobNow::default() };
+    let mut job = JobNow { began, gone, ..JobNow::default() };
     for (name, node, part) in parts.iter().filter(|(_, _, part)| part.last.saturating_add(GRACE) >= began) {
         job.nodes.insert((*name).clone());
         job.ranks += part.ranks.len();
@@ -298,18 +298,10 @@ impl Follower {
                 tracing::info!(run = run.id, "a run whose job goes on was deleted; the job is left alone");
                 run.given_up = true;
             }
-            Err(problem) => self.not_kept(run, &problem),
+            Err(problem) => not_kept(run, &problem),
         }
         let finished = now().0;
         run.not_before = finished + DIAGNOSE_EVERY.max(SHARE * finished.saturating_sub(started));
-    }
-
-    fn not_kept(&self, run: &OpenRun, problem: &Problem) {
-        tracing::error!(
-            run = run.id,
-            detail = problem.detail(),
-            "the diagnosis of a run that goes on was not kept; it is tried again"
-        );
     }
 
     /// Tells browsers and people what is new.
@@ -415,6 +407,14 @@ fn events(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
     });
     events.extend(leak.map(|finding| ("context_leak", finding.claim.clone())));
     events
+}
+
+fn not_kept(run: &OpenRun, problem: &Problem) {
+    tracing::error!(
+        run = run.id,
+        detail = problem.detail(),
+        "the diagnosis of a run that goes on was not kept; it is tried again"
+    );
 }
 
 #[cfg(test)]

@@ -89,8 +89,11 @@ pub struct Node {
     pub shape: u64,
     /// Version of the last change of what a diagnosis reads.
     pub evidence: u64,
-    peak: Option<(i64, u64, Vec<(Subject, Bytes)>)>,
+    peak: Option<Height>,
 }
+
+/// The highest sample since the last moment: when, how high all cards stood together, and each of them.
+type Height = (i64, u64, Vec<(Subject, Bytes)>);
 
 /// A device or slice.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -257,9 +260,7 @@ impl Node {
     }
 
     fn device_mut(&mut self, subject: Subject, version: u64) -> Option<&mut Device> {
-        if subject.device().is_none() {
-            return None;
-        }
+        subject.device()?;
         match self.devices.binary_search_by_key(&subject, |device| device.subject) {
             Ok(at) => self.devices.get_mut(at),
             Err(_) if self.devices.len() >= MAX_DEVICES => None,

@@ -40,6 +40,7 @@ pub fn process(device: u32, pid: u32) -> LiveProcess {
         subject: Subject::Device(device),
         pid,
         started: None,
+        pid_inside: None,
         kind: Some("C".into()),
         name: Some("python".into()),
         used: None,

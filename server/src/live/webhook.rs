@@ -132,7 +132,7 @@ mod tests {
         let event = LiveEvent { run: "r".into(), kind: "imbalance".into(), text: "GPU 0".into() };
         assert!(service.store.remember_event(&event).await.unwrap());
         assert!(!service.store.remember_event(&event).await.unwrap(), "once per run");
-        assert_eq!(service.store.unsent_events(0).await.unwrap(), [event.clone()]);
+        assert_eq!(service.store.unsent_events(0).await.unwrap(), std::slice::from_ref(&event));
 
         let (url, taken) = receiver(&[503, 307, 200]);
         let mut webhook = Webhook::new(&url, "http://scope.example").unwrap();

@@ -254,12 +254,11 @@ impl Store {
         let mut files = Vec::with_capacity(rows.len());
         for row in rows {
             let name: Option<String> = row.try_get("name")?;
-            files.push(match name.filter(|name| written.contains(&name.as_str())) {
-                Some(name) => Ok(name),
-                None => {
-                    let id: String = row.try_get("id")?;
-                    Err(self.objects.get_json(&objects::evidence_key(run, &id)).await?)
-                }
+            files.push(if let Some(name) = name.filter(|name| written.contains(&name.as_str())) {
+                Ok(name)
+            } else {
+                let id: String = row.try_get("id")?;
+                Err(self.objects.get_json(&objects::evidence_key(run, &id)).await?)
             });
         }
         Ok(files)

@@ -42,7 +42,8 @@ pub fn batch(source: &str, node: &str, first: u64, records: &[(i64, Value)]) -> 
     for (seq, (t, record)) in (first..).zip(records) {
         let mut line = json!({"seq": seq, "t": t});
         line.as_object_mut().unwrap().extend(record.as_object().unwrap().clone());
-        text.push_str(&format!("{line}\n"));
+        text.push_str(&line.to_string());
+        text.push('\n');
     }
     text
 }
