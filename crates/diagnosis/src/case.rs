@@ -5,9 +5,10 @@ use crate::imbalance::{self, Comparison, Spread};
 use crate::input::InputView;
 use crate::policy::Policy;
 use crate::script::ScriptView;
-use crate::steps::StepView;
+use crate::steps::{StepView, is_training};
 use crate::tables::TableView;
 use rankscope_model::{Evidence, EvidenceRef, Provenance, StepRecord, Subject};
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
 /// What every rule gets to see.
@@ -32,6 +33,8 @@ pub(crate) struct Case<'a> {
     pub after: Option<After>,
     /// Every comparison, for rules that look at a certain quantity.
     pub comparisons: Vec<Comparison>,
+    /// References to the training records: many rules rest on all of them, and a log has hundreds of thousands.
+    training: OnceCell<Vec<EvidenceRef>>,
 }
 
 impl<'a> Case<'a> {
@@ -50,6 +53,7 @@ impl<'a> Case<'a> {
             main: None,
             after: None,
             comparisons: Vec::new(),
+            training: OnceCell::new(),
         };
         case.comparisons = imbalance::comparisons(&case);
         case.main = imbalance::choose(&case, &case.comparisons);
@@ -113,6 +117,12 @@ impl<'a> Case<'a> {
     /// References to places.
     pub fn refs<'p>(&self, places: impl IntoIterator<Item = &'p Provenance>) -> Vec<EvidenceRef> {
         crate::refs::refs(self.evidence, places, self.policy.max_refs)
+    }
+
+    /// References to all training records.
+    pub fn training_refs(&self) -> Vec<EvidenceRef> {
+        let records = || self.steps.records().filter(|(key, _)| is_training(key)).map(|(_, row)| row);
+        self.training.get_or_init(|| self.step_refs(records())).clone()
     }
 
     /// References to step records.

@@ -3,7 +3,6 @@
 
 use crate::case::Case;
 use crate::combine::{Claim, Ledger};
-use crate::steps::is_training;
 use rankscope_model::{Item, Severity, Verdict};
 
 /// Writes the answer.
@@ -30,7 +29,6 @@ pub(crate) fn input_or_burden(case: &Case, verdict: Verdict, ledger: &mut Ledger
     } else {
         return;
     };
-    let records = case.steps.records().filter(|(key, _)| is_training(key)).map(|(_, row)| row);
-    let refs = case.step_refs(records);
+    let refs = case.training_refs();
     ledger.claim(Claim { item, label: None, severity: Severity::Info, confidence: 0.85, text, ranks: vec![], refs });
 }

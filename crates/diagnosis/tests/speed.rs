@@ -119,7 +119,7 @@ fn many_ranks_over_a_long_run_are_told_in_seconds() {
     for n in 0..steps {
         let step = n * 100_000 / steps;
         for rank in 0..64u32 {
-            let length = 100 + (step * 31 + u64::from(rank) * 17) % 400;
+            let length = 100 + (step ^ (u64::from(rank) << 17)).wrapping_mul(0x9e37_79b9_7f4a_7c15) % 397;
             build = build.step(rank, Some(step), |row| {
                 row.phase = Some(Phase::Train);
                 row.batch_shape = Some(vec![8, length]);

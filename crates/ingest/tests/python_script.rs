@@ -827,34 +827,34 @@ fn small_scripts_that_unfold_end_in_words() {
         tower("a=(a,a)\n"),
         tower("(a:=(a,a))\n"),
         tower("a=zip(a,a)\n"),
-        format!("a=1\n{}", "a=a,\n".repeat(40_000)),
+        format!("a=1\n{}", "a=a,\n".repeat(12_000)),
         format!("from functools import partial\ndef f(): pass\na=f\n{}", "a=partial(a,a)\n".repeat(200)),
         format!("{}if x: c=a\nelse: c=b\n", tower("a=a,a\n") + &tower("b=b,b\n").replacen('a', "b", 1)),
     ];
     // Many targets of one long value.
-    sources.push(format!("{}[{}]\n", "a=b=".repeat(450), "c,".repeat(40_000)));
-    sources.push(format!("for i in x:\n {}[{}]\n", "a=b=".repeat(450), "c,".repeat(40_000)));
+    sources.push(format!("{}[{}]\n", "a=b=".repeat(450), "c,".repeat(12_000)));
+    sources.push(format!("for i in x:\n {}[{}]\n", "a=b=".repeat(450), "c,".repeat(12_000)));
     // Calls within calls, each asked what its arguments mention.
-    sources.push(format!("x={}{}{}", "cat(".repeat(300), "loss,".repeat(60_000), ")".repeat(300)));
+    sources.push(format!("x={}{}{}", "cat(".repeat(300), "loss,".repeat(20_000), ")".repeat(300)));
     // Rank branches within each other, and a function that every line calls.
-    let exits = "if rank != 0:\n    return\n".repeat(9000);
+    let exits = "if rank != 0:\n    return\n".repeat(3000);
     sources.push(format!(
         "def f():\n    x.save()\ndef g():\n    {}\n    {}",
         exits.replace('\n', "\n    "),
-        "f();".repeat(9000)
+        "f();".repeat(3000)
     ));
     let mut branches = String::from("if rank == 0: pass\n");
-    (0..20_000).for_each(|_| branches.push_str("elif rank == 1: pass\n"));
+    (0..7000).for_each(|_| branches.push_str("elif rank == 1: pass\n"));
     sources.push(branches);
     // A function of very many parameters, given by name.
-    let names: Vec<String> = (0..20_000).map(|n| format!("p{n}")).collect();
+    let names: Vec<String> = (0..7000).map(|n| format!("p{n}")).collect();
     let mut called = format!("def f({}): pass\nf(", names.join(","));
     for name in &names {
         write!(called, "{name}=1,").unwrap();
     }
     sources.push(called + ")\n");
     // Many classes, and many calls of a method that none of them has.
-    sources.push((0..8000).map(|n| format!("class C{n}: pass\nx.m{n}()\n")).collect::<Vec<_>>().concat());
+    sources.push((0..3000).map(|n| format!("class C{n}: pass\nx.m{n}()\n")).collect::<Vec<_>>().concat());
     for source in sources {
         assert!(source.len() < 1 << 20);
         let evidence = try_read("train.py", source.as_bytes()).unwrap();
@@ -867,7 +867,7 @@ fn work_that_one_script_is_not_worth_ends_with_what_was_found() {
     let source = format!(
         "import torch\ntorch.load('a.pt')\nx={}{}{}",
         "cat(".repeat(300),
-        "loss,".repeat(60_000),
+        "loss,".repeat(20_000),
         ")".repeat(300)
     );
     let evidence = try_read("train.py", source.as_bytes()).unwrap();
@@ -884,7 +884,7 @@ fn blocks_nest_as_deep_as_in_python_and_stay_small() {
         let headers: Vec<String> = (0..blocks).map(|depth| format!("{}{head}:\n", " ".repeat(depth))).collect();
         let mut source = headers.concat();
         source.push_str(&" ".repeat(blocks));
-        for n in 0..20_000 {
+        for n in 0..6000 {
             write!(source, "a{n}=1;").unwrap();
         }
         source.push('\n');

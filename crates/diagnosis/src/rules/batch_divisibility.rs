@@ -80,7 +80,7 @@ fn even(case: &Case, ledger: &mut Ledger) {
     if input.steps < case.policy.even_steps {
         return;
     }
-    let refs = case.step_refs(training_rows(case));
+    let refs = case.training_refs();
     let text = format!(
         "{} have equal batches at each of {} steps.",
         words::capital(&words::all_of(input.ranks, "ranks")),
@@ -118,7 +118,7 @@ fn uneven(case: &Case, ledger: &mut Ledger) {
     let ranks: Vec<u32> = input.heavy.keys().filter_map(|subject| subject.rank()).collect();
     match input.r {
         Some(r) if r >= case.policy.follow_r => {
-            let followed = case.step_refs(training_rows(case));
+            let followed = case.training_refs();
             let quantity = input.quantity.map_or("memory", |q| q.title());
             let reason = format!(
                 "{} follows the batch: r = {r:.2} over {} pairs of rank and step.",
@@ -321,7 +321,7 @@ fn changing_heavy_rank(case: &Case, ledger: &mut Ledger) {
         return;
     }
     let label = CauseLabel::VariableShapeBatches;
-    let refs = case.step_refs(training_rows(case));
+    let refs = case.training_refs();
     let text = format!(
         "At {steps} steps one rank stands out, and it is not the same one: {} ranks take turns.",
         words::count(heaviest.len())

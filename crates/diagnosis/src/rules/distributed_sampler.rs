@@ -4,7 +4,6 @@
 use crate::case::Case;
 use crate::combine::{Claim, Ledger, Mechanism};
 use crate::policy::weight;
-use crate::steps::is_training;
 use crate::words;
 use rankscope_model::{CauseLabel, Item, ItemStatus, Severity};
 
@@ -13,7 +12,7 @@ const LABEL: CauseLabel = CauseLabel::SamplerMissingOrNoSetEpoch;
 
 pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
     let input = &case.input;
-    let refs = || case.step_refs(case.steps.records().filter(|(key, _)| is_training(key)).map(|(_, row)| row));
+    let refs = || case.training_refs();
     if let Some(period) = input.period {
         let text = format!(
             "The batch sizes of {} repeat exactly every {period} batches.",
