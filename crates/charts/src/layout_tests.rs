@@ -8,8 +8,9 @@ mod figures;
 use crate::ink::Frame;
 use crate::style::PLOTTERS_EM;
 use crate::{
-    ChartError, Geometry, Style, Theme, composition_height, draw_composition, draw_heatmap, draw_peaks, draw_scatter,
-    draw_timeline, heatmap_height, peaks_height, scatter_height, text, timeline_height,
+    BandsFigure, ChartError, Geometry, Style, Theme, bands_height, composition_height, draw_bands, draw_composition,
+    draw_heatmap, draw_peaks, draw_scatter, draw_segments, draw_timeline, heatmap_height, peaks_height, scatter_height,
+    segments_height, text, timeline_height,
 };
 use plotters::coord::Shift;
 use plotters::prelude::{DrawingArea, IntoDrawingArea};
@@ -210,6 +211,28 @@ fn scatters_are_free_of_overlaps() {
             let size = (width, scatter_height(&figure, width));
             let (record, geometry) = record(size, |area, style| draw_scatter(area, &figure, style)).unwrap();
             check(name, size, &record, &geometry);
+        }
+    }
+}
+
+#[test]
+fn bands_and_segments_are_free_of_overlaps() {
+    for (name, bands, accused) in figures::all_bands() {
+        for width in WIDTHS {
+            for peak in [None, bands.x.first().copied(), bands.x.last().copied()] {
+                let figure = BandsFigure { bands: &bands, accused: &accused, peak };
+                let size = (width, bands_height(figure, width));
+                let (record, geometry) = record(size, |area, style| draw_bands(area, figure, style)).unwrap();
+                check(name, size, &record, &geometry);
+            }
+        }
+    }
+    for count in [1, 5, 48] {
+        let map = figures::segments(count);
+        for width in WIDTHS {
+            let size = (width, segments_height(&map));
+            let (record, geometry) = record(size, |area, style| draw_segments(area, &map, style)).unwrap();
+            check("segments", size, &record, &geometry);
         }
     }
 }

@@ -6,6 +6,7 @@
 //! of its own. A chart decides nothing: who stands out, the median and the capacity come with the figures.
 
 mod axis;
+mod bands;
 mod composition;
 mod error;
 mod flags;
@@ -18,6 +19,7 @@ mod peaks;
 pub mod png;
 mod reduce;
 mod scatter;
+mod segments;
 mod style;
 #[cfg(feature = "native")]
 pub mod svg;
@@ -26,12 +28,14 @@ mod ticks;
 mod timeline;
 mod words;
 
+pub use bands::{BandsFigure, band_look, bands_height, draw_bands};
 pub use composition::{composition_height, draw_composition};
 pub use error::ChartError;
 pub use heatmap::{describe_heatmap, draw_heatmap, has_heatmap, heatmap_height, heatmap_pattern};
 pub use palette::{Pattern, Theme, Token, part_pattern, part_token};
 pub use peaks::{draw_peaks, peaks_height};
 pub use scatter::{draw_scatter, scatter_height};
+pub use segments::{draw_segments, segments_height};
 pub use style::{Axis, Geometry, Style};
 pub use timeline::{draw_timeline, timeline_height};
 pub use words::{describe_composition, describe_peaks, describe_scatter, describe_timeline};

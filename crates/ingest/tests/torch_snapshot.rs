@@ -119,6 +119,15 @@ fn assert_course(name: &str, device: &SnapshotDevice, expected: &Value) {
         assert_eq!(extremes, expected["curve"][key], "{}", at(key));
     }
     assert_eq!(serde_json::json!(peak.reserved), expected["peak_reserved"], "{}", at("peak_reserved"));
+    let bands = device.bands.as_ref().unwrap();
+    assert!(bands.x.len() <= 240 && bands.x.is_sorted() && bands.sites.len() <= 12, "{}", at("bands"));
+    assert!(bands.rest.len() == bands.x.len() && bands.sites.iter().all(|site| site.bytes.len() == bands.x.len()));
+    if let Some(map) = device.map.as_ref().filter(|_| device.mismatched_segments == 0) {
+        let free = device.reserved.saturating_sub(device.active).saturating_sub(device.private_pool_inactive);
+        assert!(map.free <= free, "{}: {} of {free}", at("free"), map.free);
+        assert!(map.largest_free <= map.free && map.releasable <= map.free, "{}", at("map"));
+        assert!(map.segments.len() as u64 + map.left_out <= device.segments, "{}", at("segments"));
+    }
 }
 
 #[test]
@@ -511,6 +520,16 @@ fn assert_recording(recording: &Recording, style: Style) {
         let after = &recording.totals[1..];
         let extremes = (after.iter().min().unwrap(), after.iter().max().unwrap());
         assert_eq!((i64::try_from(*low).as_ref(), i64::try_from(*high).as_ref()), (Ok(extremes.0), Ok(extremes.1)));
+    }
+    if let Some(bands) = &device.bands {
+        // The lines of code add up to what was live, at every moment, and the highest moment is among them.
+        let sum = |at: usize| bands.sites.iter().map(|site| site.bytes[at]).sum::<u64>() + bands.rest[at];
+        for (at, x) in bands.x.iter().enumerate() {
+            let after = usize::try_from(x - 1_700_000_000_000_000).unwrap() + 1;
+            assert_eq!(i64::try_from(sum(at)).unwrap(), recording.totals[after]);
+        }
+        let highest = (0..bands.x.len()).map(sum).max();
+        assert_eq!(highest.and_then(|n| i64::try_from(n).ok()).as_ref(), recording.totals[1..].iter().max());
     }
 }
 

@@ -8,7 +8,7 @@ use crate::phase::PhaseMark;
 use crate::probe::ProbeEvidence;
 use crate::script::ScriptEvidence;
 use crate::subject::{Phase, Quantity, Subject};
-use crate::timeline::{MemoryCurve, MemoryTrace, NeverFreed, SnapshotPeak};
+use crate::timeline::{MemoryCurve, MemoryTrace, NeverFreed, SegmentMap, SiteBands, SnapshotPeak};
 use crate::topology::Topology;
 use crate::units::{Bytes, Rank, Step, UnixMicros};
 use serde::{Deserialize, Serialize};
@@ -427,6 +427,12 @@ pub struct SnapshotDevice {
     /// What was allocated within the recorded events and never freed; `None` without events.
     #[serde(default)]
     pub never_freed: Option<NeverFreed>,
+    /// Live bytes by line of code over the recorded events; `None` without events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bands: Option<SiteBands>,
+    /// How the segments are filled; `None` where the file lists no blocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map: Option<SegmentMap>,
 }
 
 /// Live bytes that one stack allocated.

@@ -64,7 +64,8 @@ pub use script::{
 };
 pub use subject::{Phase, Quantity, Subject};
 pub use timeline::{
-    Band, CategoryBytes, MemoryCategory, MemoryCurve, MemoryTrace, NeverFreed, SnapshotPeak, TracePeak, TraceSource,
+    Band, CategoryBytes, MemoryCategory, MemoryCurve, MemoryTrace, NeverFreed, SegmentFill, SegmentMap, SiteBand,
+    SiteBands, SnapshotPeak, TracePeak, TraceSource,
 };
 pub use topology::{GpuLink, LinkKind, Topology, TopologyGpu};
 pub use units::{Bytes, GIB, KIB, MIB, Rank, Step, UnixMicros};

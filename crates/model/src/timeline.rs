@@ -4,7 +4,7 @@
 //! smallest and its largest value, so no spike is lost.
 
 use crate::artifact::Provenance;
-use crate::evidence::{CallSite, SeriesAxis};
+use crate::evidence::{CallSite, Frame, SeriesAxis};
 use crate::units::{Bytes, Rank};
 use serde::{Deserialize, Serialize};
 
@@ -194,4 +194,66 @@ pub struct NeverFreed {
     pub late_bytes: Bytes,
     /// The largest call sites, biggest first, in requested bytes.
     pub sites: Vec<CallSite>,
+}
+
+/// Live requested bytes over the recorded events, by the line of code that asked for them.
+///
+/// The events are cut into buckets of equal count; each bucket is told by the moment at which most was live in it, so
+/// the sum of all lines never hides a spike.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SiteBands {
+    /// Meaning of `x`; `None` without a bucket.
+    pub axis: Option<SeriesAxis>,
+    /// The moment of each bucket, ascending.
+    pub x: Vec<i64>,
+    /// The lines that held most at any of the moments, largest first.
+    pub sites: Vec<SiteBand>,
+    /// All other lines together, same length as `x`.
+    pub rest: Vec<u64>,
+}
+
+/// One line of code over time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SiteBand {
+    /// The innermost frame of the user's own code, else the innermost one; `None` where no stack was recorded.
+    pub frame: Option<Frame>,
+    /// Bytes at each moment.
+    pub bytes: Vec<u64>,
+}
+
+/// How the allocator's segments are filled: where its cache lies, and in how many pieces.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SegmentMap {
+    /// Free bytes inside segments, without those of private pools.
+    pub free: Bytes,
+    /// In how many pieces they lie.
+    pub pieces: u64,
+    /// The largest of them: a larger request needs a new segment.
+    pub largest_free: Bytes,
+    /// Of the free bytes, those in segments that hold nothing else: `empty_cache()` gives them back.
+    pub releasable: Bytes,
+    /// The segments with most free bytes, most first.
+    pub segments: Vec<SegmentFill>,
+    /// Segments that are not listed.
+    pub left_out: u64,
+}
+
+/// One segment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentFill {
+    /// Its size.
+    pub size: Bytes,
+    /// In use, or waiting for another stream.
+    pub active: Bytes,
+    /// Its largest free piece.
+    pub largest_free: Bytes,
+    /// It belongs to a private pool, as CUDA graphs do.
+    pub private: bool,
+    /// How full each of [`SegmentFill::PARTS`] equal parts is, in percent, from its beginning to its end.
+    pub parts: Vec<u8>,
+}
+
+impl SegmentFill {
+    /// Parts of a segment.
+    pub const PARTS: usize = 64;
 }

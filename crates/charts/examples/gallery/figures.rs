@@ -1,9 +1,9 @@
 //! Figures in many situations, made up and repeatable: what the gallery shows and the tests check.
 
 use rankscope_model::{
-    Bytes, Collect, Composition, Diagnosis, Figures, GIB, Item, MIB, Part, PartKind, PeakBar, Peaks, Phase, PhaseSpan,
-    Quantity, Rank, Report, RunInfo, Scatter, ScatterCloud, ScatterFit, SeriesAxis, Subject, Timeline, TimelineLine,
-    TimelineMark, UnixMicros, Verdict,
+    Bytes, Collect, Composition, Diagnosis, Figures, Frame, GIB, Item, MIB, Part, PartKind, PeakBar, Peaks, Phase,
+    PhaseSpan, Quantity, Rank, Report, RunInfo, Scatter, ScatterCloud, ScatterFit, SegmentFill, SegmentMap, SeriesAxis,
+    SiteBand, SiteBands, Subject, Timeline, TimelineLine, TimelineMark, UnixMicros, Verdict,
 };
 
 const V100: Bytes = Bytes(31 * GIB + 768 * MIB);
@@ -232,6 +232,53 @@ pub fn scatters() -> Vec<(&'static str, Scatter)> {
         ("scatter: 1000 ranks", figure(clouds(1000, 4, 3), None, fit)),
         ("scatter: samples", samples),
     ]
+}
+
+/// A recording of some steps: weights that stay, activations that come and go, and a copy from the middle on.
+pub fn bands(sites: u32, moments: i64) -> SiteBands {
+    let bytes = |site: u32, moment: i64| match site {
+        0 => gib(6.0),
+        1 if moment > moments / 2 => gib(3.0),
+        1 => 0,
+        _ => gib((2.0 + f64::from(site % 5)) * (moment as f64 * 0.4).sin().max(0.0) * 0.4),
+    };
+    let band = |site: u32| SiteBand {
+        frame: Some(Frame { function: "forward".to_owned(), file: "/job/model.py".to_owned(), line: 10 + site }),
+        bytes: (0..moments).map(|moment| bytes(site, moment)).collect(),
+    };
+    SiteBands {
+        axis: Some(SeriesAxis::UnixMicros),
+        x: (0..moments).map(|moment| 1_702_723_267_000_000 + moment * 40_000).collect(),
+        sites: (0..sites).map(band).collect(),
+        rest: vec![gib(0.4); usize::try_from(moments).unwrap_or(0)],
+    }
+}
+
+pub fn all_bands() -> Vec<(&'static str, SiteBands, Vec<bool>)> {
+    vec![
+        ("bands: twelve lines, the second on this rank only", bands(12, 240), vec![false, true]),
+        ("bands: two lines, three moments", bands(2, 3), vec![]),
+        ("bands: no line told apart", bands(0, 50), vec![]),
+    ]
+}
+
+/// Segments of many sizes, with gaps.
+pub fn segments(count: u64) -> SegmentMap {
+    let fill = |number: u64| SegmentFill {
+        size: Bytes((2048 >> (number % 7)) * MIB),
+        active: Bytes((1024 >> (number % 7)) * MIB),
+        largest_free: Bytes(64 * MIB),
+        private: number % 9 == 4,
+        parts: (0..64u8).map(|part| if part.is_multiple_of(3) { 0 } else { 40 + part }).collect(),
+    };
+    SegmentMap {
+        free: Bytes(GIB),
+        pieces: 40,
+        largest_free: Bytes(64 * MIB),
+        releasable: Bytes(0),
+        segments: (0..count).map(fill).collect(),
+        left_out: 0,
+    }
 }
 
 pub fn peaks(count: u32, heavy: &[u32]) -> Peaks {

@@ -6,9 +6,10 @@
 mod figures;
 
 use figures::{
-    all_peaks, compositions, every_kind, heatmaps, peaks, report, scatters, timelines, v100_cards, v100_run,
+    all_bands, all_peaks, compositions, every_kind, heatmaps, peaks, report, scatters, segments, timelines, v100_cards,
+    v100_run,
 };
-use rankscope_charts::{Theme, Token, png, svg};
+use rankscope_charts::{BandsFigure, Theme, Token, png, svg};
 use rankscope_model::{Figures, Verdict};
 use std::error::Error;
 use std::fmt::Write as _;
@@ -70,6 +71,11 @@ fn page(theme: Theme) -> Result<String, Box<dyn Error>> {
     for (name, figure) in scatters() {
         row(&mut page, name, &[320, 760, 1100], |width| svg::scatter(&figure, width, Theme::Page))?;
     }
+    for (name, bands, accused) in all_bands() {
+        let figure = BandsFigure { bands: &bands, accused: &accused, peak: bands.x.last().copied() };
+        row(&mut page, name, &[320, 760, 1100], |width| svg::bands(figure, name, width, Theme::Page))?;
+    }
+    row(&mut page, "segments", &[320, 760, 1100], |width| svg::segments(&segments(30), width, Theme::Page))?;
     for (name, figure) in all_peaks() {
         row(&mut page, name, &[320, 760, 1100], |width| svg::peaks(&figure, width, Theme::Page))?;
     }

@@ -2,19 +2,21 @@
 
 mod canvas;
 
+use crate::bands::{BandsFigure, bands_height, draw_bands};
 use crate::composition::{composition_height, draw_composition};
 use crate::error::ChartError;
 use crate::heatmap::{describe_heatmap, draw_heatmap, heatmap_height};
 use crate::palette::{Palette, Theme, Token};
 use crate::peaks::{draw_peaks, peaks_height};
 use crate::scatter::{draw_scatter, scatter_height};
+use crate::segments::{self, draw_segments, segments_height};
 use crate::style::{Geometry, Style};
 use crate::timeline::{draw_timeline, timeline_height};
 use crate::words;
 use canvas::{Canvas, UNITS, escaped};
 use plotters::coord::Shift;
 use plotters::prelude::{DrawingArea, IntoDrawingArea};
-use rankscope_model::{Composition, Peaks, Scatter, Timeline};
+use rankscope_model::{Composition, Peaks, Scatter, SegmentMap, Timeline};
 
 /// Widths in CSS pixels that a drawing is made for; others are taken as the nearest of these.
 const WIDTHS: (u32, u32) = (240, 4000);
@@ -41,6 +43,20 @@ pub fn scatter(figure: &Scatter, width: u32, theme: Theme) -> Result<String, Cha
     let size = (width, scatter_height(figure, width));
     let describe = || words::describe_scatter(figure);
     render("scatter", size, theme, describe, |area, style| draw_scatter(area, figure, style))
+}
+
+/// Live memory over a recording by line of code, described by `label`.
+pub fn bands(figure: BandsFigure<'_>, label: &str, width: u32, theme: Theme) -> Result<String, ChartError> {
+    let width = width.clamp(WIDTHS.0, WIDTHS.1);
+    let size = (width, bands_height(figure, width));
+    render("bands", size, theme, || label.to_owned(), |area, style| draw_bands(area, figure, style))
+}
+
+/// The allocator's segments.
+pub fn segments(figure: &SegmentMap, width: u32, theme: Theme) -> Result<String, ChartError> {
+    let width = width.clamp(WIDTHS.0, WIDTHS.1);
+    let size = (width, segments_height(figure));
+    render("segments", size, theme, || segments::describe(figure), |area, style| draw_segments(area, figure, style))
 }
 
 /// The peak of each rank or device.

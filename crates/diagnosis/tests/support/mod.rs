@@ -173,6 +173,8 @@ pub fn snapshot_device(device: u32, total: Bytes) -> SnapshotDevice {
         curve: None,
         peak: None,
         never_freed: None,
+        bands: None,
+        map: None,
     }
 }
 

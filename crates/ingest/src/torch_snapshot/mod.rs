@@ -10,8 +10,9 @@
 //! | `pickle`, `opcodes`, `value` | the machine: opcodes, its stack and memo |
 //! | `heap`, `fields`, `rows`, `words`, `intern`, `growth` | what a dict or list is, as rows of tables |
 //! | `salvage` | what is left of a file that breaks off |
-//! | `summary`, `sites`, `replay`, `version` | figures: sums, call sites, memory over time, versions of torch |
+//! | `summary`, `sites`, `replay`, `bands`, `segments`, `version` | figures: sums, call sites, memory over time, by line, by segment, versions of torch |
 
+mod bands;
 mod fields;
 mod growth;
 mod heap;
@@ -21,6 +22,7 @@ mod pickle;
 mod replay;
 mod rows;
 mod salvage;
+mod segments;
 mod sites;
 mod summary;
 mod value;

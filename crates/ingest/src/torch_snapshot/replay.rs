@@ -80,7 +80,23 @@ pub(super) struct Replay {
     pub(super) late: Bytes,
     /// Events of frees have the stack of the allocation, not that of the free.
     pub(super) frees_repeat: bool,
+    /// What was live before the first event.
+    pub(super) at_start: Vec<StartBlock>,
+    /// Of each of at most [`TOP_BUCKETS`] buckets of events of equal count, the first event after which most was live.
+    pub(super) tops: Vec<usize>,
 }
+
+/// A block that was live before the first event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StartBlock {
+    pub(super) addr: u64,
+    pub(super) requested: u64,
+    /// [`NO_STACK`] where nothing tells it.
+    pub(super) stack: u32,
+}
+
+/// Moments at which the lines of code are told apart.
+pub(super) const TOP_BUCKETS: usize = 240;
 
 /// Sums at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -121,6 +137,7 @@ pub(super) fn replay(trace: Trace<'_>, at_end: AtEnd<'_>, max_ooms: usize) -> Op
     };
     let per_bucket = events.len().div_ceil(MAX_BUCKETS);
     let mut bands = Bands::new(events.len());
+    let mut tops = Tops::new(events.len());
     let mut ooms: Vec<(u64, Bytes, Bytes)> = Vec::new();
     for (bucket, members) in events.chunks(per_bucket).enumerate().rev() {
         let start = bucket * per_bucket;
@@ -140,6 +157,7 @@ pub(super) fn replay(trace: Trace<'_>, at_end: AtEnd<'_>, max_ooms: usize) -> Op
                 peak = Some(here);
             }
             bands.take_in(index, walk.totals.quantities());
+            tops.take_in(index, walk.totals.requested);
             if event.action() == Action::Oom && ooms.len() < max_ooms {
                 ooms.push((index as u64, Bytes(event.size()), Bytes(event.addr)));
             }
@@ -174,6 +192,8 @@ pub(super) fn replay(trace: Trace<'_>, at_end: AtEnd<'_>, max_ooms: usize) -> Op
         reserved_contradictions: walk.reserved_contradictions,
         ooms,
         frees_repeat: walk.frees_repeat(),
+        at_start: walk.at_start(),
+        tops: tops.best.into_iter().map(|(_, index)| index).collect(),
         never_freed: walk.never_freed,
         late: walk.late,
     })
@@ -239,6 +259,28 @@ impl Bands {
             Some(Band { low: column().map(|band| band.0).collect(), high: column().map(|band| band.1).collect() })
         });
         MemoryCurve { axis, x, allocated, active, reserved, requested, unused }
+    }
+}
+
+/// The moment of each bucket at which most was live, taken in from the end.
+struct Tops {
+    width: usize,
+    best: Vec<(u64, usize)>,
+}
+
+impl Tops {
+    fn new(events: usize) -> Self {
+        let width = events.div_ceil(TOP_BUCKETS).max(1);
+        Self { width, best: vec![(0, 0); events.div_ceil(width)] }
+    }
+
+    #[inline]
+    fn take_in(&mut self, index: usize, live: u64) {
+        if let Some(best) = self.best.get_mut(index / self.width)
+            && live >= best.0
+        {
+            *best = (live, index);
+        }
     }
 }
 
@@ -360,6 +402,14 @@ impl<'a> Walk<'a> {
         } else {
             self.other_stack += 1;
         }
+    }
+
+    /// What is left once every event is undone.
+    fn at_start(&self) -> Vec<StartBlock> {
+        let repeat = self.frees_repeat();
+        let known = |held: &Held| if held.from_end || repeat { held.stack } else { NO_STACK };
+        let blocks = self.live.iter();
+        blocks.map(|(addr, held)| StartBlock { addr: *addr, requested: held.requested, stack: known(held) }).collect()
     }
 
     /// Whether frees repeat the stack of the allocation. They do unless all contexts were recorded.

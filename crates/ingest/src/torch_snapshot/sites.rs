@@ -31,7 +31,7 @@ impl Room {
         Self { left: MAX_FRAME_BYTES, left_out: 0 }
     }
 
-    fn take(&mut self, (function, file, line): (&[u8], &[u8], u32)) -> Option<Frame> {
+    pub(super) fn take(&mut self, (function, file, line): (&[u8], &[u8], u32)) -> Option<Frame> {
         let frame = Frame { function: text(function), file: text(file), line };
         let left = self.left.checked_sub(size_of::<Frame>() + frame.function.len() + frame.file.len());
         self.left = left.unwrap_or(0);

@@ -2,11 +2,13 @@
 //!
 //! Segments' own fields are believed and checked against their blocks. Knows no pickle.
 
+use super::bands::site_bands;
 use super::heap::Heap;
 use super::replay::{AtEnd, BySite, LiveBlock, Replay, live_after, replay};
-use super::rows::{Block, BlockState, Run, Segment, Trace};
+use super::rows::{Block, BlockState, Event, Run, Segment, Trace};
+use super::segments::Segments;
 use super::sites::{Room, top_sites};
-use rankscope_model::{Bytes, NeverFreed, SnapshotDevice, SnapshotPeak};
+use rankscope_model::{Bytes, NeverFreed, SeriesAxis, SnapshotDevice, SnapshotPeak};
 use std::collections::{BTreeMap, HashSet};
 
 /// Call sites that are kept of what is live at the end of one device.
@@ -87,6 +89,7 @@ struct Tally {
     sites: BySite,
     /// Where the segments lie: address and length.
     places: Vec<(u64, u64)>,
+    fill: Segments,
 }
 
 impl Tally {
@@ -137,6 +140,7 @@ impl Tally {
             self.private_inactive = self.private_inactive.saturating_add(total.saturating_sub(own_active));
         }
         self.places.extend(segment.address.map(|start| (start, total.0)));
+        self.fill.add(segment, blocks);
         self.segments += 1;
         self.blocks += blocks.len() as u64;
     }
@@ -187,6 +191,13 @@ impl Tally {
                 replay.contradictions
             ));
         }
+        let bands = replay.as_ref().map(|replay| {
+            let axis = replay.live.axis;
+            let x_of = |index: usize, event: Event| {
+                if axis == SeriesAxis::UnixMicros { event.time_us } else { i64::try_from(index).unwrap_or(i64::MAX) }
+            };
+            site_bands(heap, trace, (&replay.at_start, &replay.tops), (axis, x_of), room)
+        });
         let peak = replay.as_ref().map(|replay| SnapshotPeak {
             event: replay.peak.event.map(|event| event as u64),
             x: replay.peak.x,
@@ -226,6 +237,8 @@ impl Tally {
             curve: replay.map(|r| r.curve),
             peak,
             never_freed,
+            bands,
+            map: std::mem::take(&mut self.fill).finish(&heap.blocks),
         }
     }
 }

@@ -1,0 +1,225 @@
+//! Live memory over a recording, stacked by line of code: the widest lines below, each with its number, all others
+//! on top. Who is accused is hot. Knows the figure, no backend.
+
+use crate::axis::{self, AXIS_ROW};
+use crate::error::ChartError;
+use crate::ink::{Anchor, Frame, Ink, LABEL, ROW, Stroke, TICK, Type, crisp, whole};
+use crate::palette::Token;
+use crate::reduce::Mapping;
+use crate::style::{Geometry, Style};
+use crate::ticks::ValueScale;
+use crate::timeline::y_max;
+use plotters::coord::Shift;
+use plotters::prelude::{DrawingArea, DrawingBackend};
+use rankscope_model::{Quantity, SeriesAxis, SiteBands};
+
+const LEAST_WIDTH: f64 = 200.0;
+const LEAST_PLOT_HEIGHT: f64 = 60.0;
+const HEADER: f64 = 22.0;
+const EDGE: f64 = 8.0;
+/// Room for the word at the peak.
+const PEAK_ROOM: f64 = 15.0;
+/// Width of one column of data in CSS pixels.
+const COLUMN: f64 = 3.0;
+/// Colours of ordinary lines in turn; neighbours always differ.
+const SHADES: [(Token, f64); 6] = [
+    (Token::Alloc, 1.0),
+    (Token::Cached, 1.0),
+    (Token::Ctx, 0.75),
+    (Token::Alloc, 0.6),
+    (Token::Rank, 0.55),
+    (Token::Cached, 0.6),
+];
+
+/// What is drawn: the lines over time, which of them are accused, and the peak.
+#[derive(Debug, Clone, Copy)]
+pub struct BandsFigure<'a> {
+    /// The lines over time.
+    pub bands: &'a SiteBands,
+    /// By position in `bands.sites`; what is not listed is not accused.
+    pub accused: &'a [bool],
+    /// Where the peak is, on the axis of the bands.
+    pub peak: Option<i64>,
+}
+
+/// Colour and opacity of a line, for its key beside the drawing: a CSS variable's name and a number from 0 to 1.
+pub fn band_look(position: usize, accused: bool) -> (&'static str, f64) {
+    let (token, alpha) = shade(position, accused);
+    (token.variable(), alpha)
+}
+
+fn shade(position: usize, accused: bool) -> (Token, f64) {
+    if accused {
+        return (Token::Hot, if position.is_multiple_of(2) { 0.85 } else { 0.65 });
+    }
+    SHADES.get(position % SHADES.len()).copied().unwrap_or((Token::Rank, 1.0))
+}
+
+/// The height in CSS pixels that suits the bands at a width; 0 where there is nothing to draw.
+pub fn bands_height(figure: BandsFigure<'_>, width: u32) -> u32 {
+    if Columns::new(figure.bands, f64::from(width)).is_none() {
+        return 0;
+    }
+    whole(HEADER + PEAK_ROOM + (f64::from(width) * 0.36).clamp(170.0, 320.0) + AXIS_ROW)
+}
+
+/// Draws the bands so that they fill the area.
+pub fn draw_bands<DB: DrawingBackend>(
+    area: &DrawingArea<DB, Shift>,
+    figure: BandsFigure<'_>,
+    style: &Style,
+) -> Result<Geometry, ChartError> {
+    let ink = Ink::new(area, style);
+    let (width, height) = ink.require(LEAST_WIDTH, LEAST_PLOT_HEIGHT)?;
+    let columns = Columns::new(figure.bands, width).ok_or(ChartError::Empty)?;
+    let above = HEADER + PEAK_ROOM;
+    let plot_height = height - above - AXIS_ROW;
+    let scale = ValueScale::new(Quantity::Requested, columns.highest, None, (plot_height / 46.0).clamp(2.0, 5.0));
+    let ticks = scale.ticks.iter().map(|tick| Type::tick().width(&scale.tick(*tick)));
+    let word = Type::tick().width(axis::word(columns.axis));
+    let left = ticks.chain([word]).fold(0.0, f64::max) + EDGE;
+    let plot = Frame { left, top: above, right: width - EDGE, bottom: height - AXIS_ROW };
+    if plot.height() < LEAST_PLOT_HEIGHT || plot.width() < LEAST_PLOT_HEIGHT {
+        return Err(ChartError::TooSmall { width: whole(width), height: whole(height) });
+    }
+    let (x_min, x_max) = (columns.x[0], columns.x[columns.x.len() - 1]);
+    let mapping = Mapping {
+        left: plot.left,
+        width: plot.width(),
+        bottom: plot.bottom,
+        height: plot.height(),
+        x_min,
+        x_max,
+        y_top: scale.top,
+    };
+    let chart = Chart { ink, figure, columns: &columns, plot, scale: &scale, mapping };
+    chart.grid()?;
+    chart.bands()?;
+    chart.peak()?;
+    chart.ink.text(&scale.heading(Quantity::Requested), (0.0, TICK / 2.0 + 1.0), Anchor::Start, Type::tick())?;
+    axis::x_axis(&chart.ink, plot, &mapping, columns.axis, width)?;
+    Ok(Geometry {
+        left: plot.left,
+        right: plot.right,
+        top: plot.top,
+        bottom: plot.bottom,
+        x_min,
+        x_max,
+        y_max: y_max(scale.top),
+        axis: columns.axis.into(),
+    })
+}
+
+/// The moments that are drawn: of neighbours that would share a column the one at which most was live.
+struct Columns {
+    axis: SeriesAxis,
+    x: Vec<i64>,
+    /// Positions in the figure's columns.
+    at: Vec<usize>,
+    highest: u64,
+}
+
+impl Columns {
+    /// `None` for less than two moments.
+    fn new(bands: &SiteBands, width: f64) -> Option<Self> {
+        let axis = bands.axis?;
+        let count =
+            bands.sites.iter().map(|site| site.bytes.len()).fold(bands.x.len().min(bands.rest.len()), usize::min);
+        let total = |at: usize| {
+            let sites = bands.sites.iter().filter_map(|site| site.bytes.get(at));
+            sites.fold(bands.rest.get(at).copied().unwrap_or(0), |sum, bytes| sum.saturating_add(*bytes))
+        };
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a small positive number
+        let most = (width / COLUMN).max(2.0) as usize;
+        let each = count.div_ceil(most).max(1);
+        let mut at = Vec::new();
+        let mut from = 0;
+        while from < count {
+            let to = (from + each).min(count);
+            at.extend((from..to).max_by_key(|at| total(*at)));
+            from = to;
+        }
+        let x: Vec<i64> = at.iter().filter_map(|at| bands.x.get(*at)).copied().collect();
+        if x.len() < 2 || !x.is_sorted() || x.first() == x.last() {
+            return None;
+        }
+        let highest = at.iter().map(|at| total(*at)).max()?;
+        Some(Self { axis, x, at, highest })
+    }
+}
+
+struct Chart<'a, DB: DrawingBackend> {
+    ink: Ink<'a, DB>,
+    figure: BandsFigure<'a>,
+    columns: &'a Columns,
+    plot: Frame,
+    scale: &'a ValueScale,
+    mapping: Mapping,
+}
+
+impl<DB: DrawingBackend> Chart<'_, DB> {
+    fn grid(&self) -> Result<(), ChartError> {
+        for tick in &self.scale.ticks {
+            let y = self.mapping.y(*tick);
+            self.ink.across(self.plot.left, self.plot.right, y, Token::Line)?;
+            let label = self.scale.tick(*tick);
+            self.ink.text(&label, (self.plot.left - EDGE + 2.0, y), Anchor::End, Type::tick())?;
+        }
+        Ok(())
+    }
+
+    fn bands(&self) -> Result<(), ChartError> {
+        let xs: Vec<f64> = self.columns.x.iter().map(|x| self.mapping.x(*x)).collect();
+        let mut lower = vec![0.0; xs.len()];
+        let mut numbers: Vec<(f64, f64, String, bool)> = Vec::new();
+        let sites = self.figure.bands.sites.iter().map(|site| &site.bytes);
+        let all = sites.chain([&self.figure.bands.rest]).enumerate();
+        let count = self.figure.bands.sites.len();
+        for (position, bytes) in all {
+            let at = |column: &usize| bytes.get(*column).copied().unwrap_or(0) as f64;
+            let upper: Vec<f64> = self.columns.at.iter().zip(&lower).map(|(column, low)| low + at(column)).collect();
+            let point = |values: &[f64], n: usize| (xs[n], self.mapping.y(values[n]));
+            let outline = (0..xs.len()).map(|n| point(&upper, n)).chain((0..xs.len()).rev().map(|n| point(&lower, n)));
+            let accused = self.figure.accused.get(position).copied().unwrap_or(false);
+            let (color, alpha) = if position == count { (Token::Free, 1.0) } else { shade(position, accused) };
+            self.ink.polygon(outline, color, alpha)?;
+            self.ink.path((0..xs.len()).map(|n| point(&upper, n)), Stroke::new(Token::Card, 0.8))?;
+            // The number stands where its band is thickest.
+            let thick = |n: &usize| self.mapping.y(lower[*n]) - self.mapping.y(upper[*n]);
+            if position < count
+                && let Some(widest) = (0..xs.len()).max_by(|a, b| thick(a).total_cmp(&thick(b)))
+                && thick(&widest) >= LABEL + 2.0
+            {
+                let y = f64::midpoint(self.mapping.y(lower[widest]), self.mapping.y(upper[widest]));
+                numbers.push((xs[widest], y, (position + 1).to_string(), accused));
+            }
+            lower = upper;
+        }
+        let mut taken: Vec<(f64, f64)> = Vec::new();
+        for (x, y, number, accused) in numbers {
+            let look = if accused { Type::label(Token::Card).bold() } else { Type::label(Token::Ink) };
+            let half = look.width(&number) / 2.0;
+            let x = x.clamp(self.plot.left + half + 2.0, self.plot.right - half - 2.0);
+            if taken.iter().all(|(tx, ty)| (tx - x).abs() > 22.0 || (ty - y).abs() > LABEL + 1.0) {
+                taken.push((x, y));
+                self.ink.text(&number, (x, y), Anchor::Middle, look)?;
+            }
+        }
+        self.ink.across(self.plot.left, self.plot.right, self.plot.bottom, Token::Rank)
+    }
+
+    fn peak(&self) -> Result<(), ChartError> {
+        let Some(peak) = self.figure.peak else { return Ok(()) };
+        if peak < self.mapping.x_min || peak > self.mapping.x_max {
+            return Ok(());
+        }
+        let x = crisp(self.mapping.x(peak));
+        let top = HEADER + 2.0;
+        self.ink.dashed((x, top), (x, self.plot.bottom), (2.0, 3.0), Stroke::new(Token::Ink, 1.0))?;
+        let word = format!("peak {}", self.scale.long(self.columns.highest));
+        let width = Type::tick().width(&word);
+        let after = x + 5.0 + width <= self.plot.right + EDGE;
+        let (at, anchor) = if after { (x + 5.0, Anchor::Start) } else { (x - 5.0, Anchor::End) };
+        self.ink.text(&word, (at, HEADER + ROW / 2.0 - 1.0), anchor, Type::tick())
+    }
+}
