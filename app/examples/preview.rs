@@ -21,6 +21,7 @@ async fn main() -> io::Result<()> {
         created_at: reports::MADE_AT,
         expires_at: expires.map(UnixMicros),
         revoked_at: revoked.map(UnixMicros),
+        ..ShareInfo::default()
     };
     let memory = Memory {
         reports: vec![reports::eight_gpus(), reports::eight_gpus_bound(), reports::step_log(), reports::inconclusive()],

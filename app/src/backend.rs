@@ -1,6 +1,6 @@
 //! The seam between pages and the server: what a page may ask for, and what it is told of its request.
 
-use rankscope_model::{Comparison, ItemNote, NodeStatus, Report, RunSummary, ShareInfo};
+use rankscope_model::{Comparison, ItemNote, NodeStatus, Report, RunSummary, ShareInfo, SnapshotEvidence};
 use std::{future::Future, pin::Pin, sync::Arc};
 
 /// A boxed answer of a [`Backend`].
@@ -13,6 +13,8 @@ pub enum BackendError {
     NotFound,
     /// The share was revoked or has expired.
     Gone,
+    /// The share asks for a password that this visitor has not given.
+    Locked,
     /// A stored file is missing; trying again does not help.
     Lost,
     /// The store could not answer; trying again may help.
@@ -33,8 +35,10 @@ pub trait Backend: Send + Sync + 'static {
     fn after_run(&self, run_id: String) -> BackendFuture<'_, Option<String>>;
     /// The newest reports of two runs, side by side.
     fn compared(&self, base: String, head: String) -> BackendFuture<'_, ComparedReports>;
-    /// The report behind a share's token.
-    fn shared_report(&self, token: String) -> BackendFuture<'_, Report>;
+    /// The memory snapshots of a run, in the order of its files.
+    fn snapshots(&self, run_id: String) -> BackendFuture<'_, Arc<Vec<NamedSnapshot>>>;
+    /// The report behind a share's token; `proof` is what this visitor shows for its password.
+    fn shared_report(&self, token: String, proof: Option<String>) -> BackendFuture<'_, SharedView>;
     /// All nodes as they are now.
     fn live(&self) -> BackendFuture<'_, LiveNow> {
         Box::pin(async { Ok(LiveNow::default()) })
@@ -54,6 +58,26 @@ pub struct LiveNow {
     pub cursor: String,
     /// Agents must show a token that the operator has set.
     pub needs_token: bool,
+}
+
+/// A share as its visitors see it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SharedView {
+    /// The frozen report, masked if the share is.
+    pub report: Report,
+    /// Files can be downloaded as they were uploaded.
+    pub raw_files: bool,
+    /// Host names, user names and paths are replaced.
+    pub masked: bool,
+}
+
+/// A memory snapshot with the name of its file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NamedSnapshot {
+    /// As uploaded.
+    pub name: String,
+    /// What was read of it.
+    pub snapshot: SnapshotEvidence,
 }
 
 /// Two reports and what holding them against each other says.
@@ -87,6 +111,8 @@ pub struct RequestFacts {
     pub new_share: Option<(String, String)>,
     /// The name under which this visitor wrote a note last.
     pub visitor_name: Option<String>,
+    /// What this visitor shows for the password of a share.
+    pub share_proof: Option<String>,
     /// Sends the visitor to another address of this server.
     pub redirect: Arc<dyn Fn(&str) + Send + Sync>,
     /// Sets the HTTP status of the page.

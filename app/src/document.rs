@@ -3,7 +3,10 @@
 use crate::backend::SiteFacts;
 use crate::icons;
 use crate::islands::CopyButtons;
-use crate::pages::{ChecklistPage, ComparePage, DocsPage, HomePage, LivePage, NotFoundPage, RunPage, SharedPage};
+use crate::pages::{
+    ChecklistPage, ComparePage, DeletePage, DocsPage, HomePage, LivePage, NotFoundPage, RunPage, SharedPage,
+    SnapshotsPage,
+};
 use leptos::config::LeptosOptions;
 use leptos::prelude::*;
 use leptos_meta::{MetaTags, provide_meta_context};
@@ -54,6 +57,8 @@ pub fn App() -> impl IntoView {
                 <Route path=path!("/runs/:id/checklist") view=ChecklistPage ssr=SsrMode::Async/>
                 <Route path=path!("/runs/:id/checklist/:stage") view=ChecklistPage ssr=SsrMode::Async/>
                 <Route path=path!("/live") view=LivePage ssr=SsrMode::Async/>
+                <Route path=path!("/runs/:id/delete") view=DeletePage ssr=SsrMode::Async/>
+                <Route path=path!("/runs/:id/snapshots") view=SnapshotsPage ssr=SsrMode::Async/>
                 <Route path=path!("/compare") view=ComparePage ssr=SsrMode::Async/>
                 <Route path=path!("/docs") view=DocsPage ssr=SsrMode::Async/>
                 <Route path=path!("/docs/*page") view=DocsPage ssr=SsrMode::Async/>

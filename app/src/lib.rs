@@ -25,13 +25,17 @@ mod pages;
 #[cfg(feature = "ssr")]
 mod report;
 #[cfg(feature = "ssr")]
+mod snapshots;
+#[cfg(feature = "ssr")]
 mod wizard;
 // The browser needs only some of the words.
 #[cfg_attr(not(feature = "ssr"), allow(dead_code))]
 mod words;
 
 #[cfg(feature = "ssr")]
-pub use backend::{Backend, BackendError, BackendFuture, ComparedReports, LiveNow, RequestFacts, SiteFacts};
+pub use backend::{
+    Backend, BackendError, BackendFuture, ComparedReports, LiveNow, NamedSnapshot, RequestFacts, SharedView, SiteFacts,
+};
 #[cfg(feature = "ssr")]
 pub use compare::standalone_comparison_html;
 #[cfg(feature = "ssr")]

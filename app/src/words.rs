@@ -91,6 +91,19 @@ pub fn phase(phase: Option<Phase>) -> &'static str {
     }
 }
 
+/// Percent-encodes what may not stand in a segment or a value of an address.
+pub fn encoded(segment: &str) -> String {
+    let mut out = String::with_capacity(segment.len());
+    for byte in segment.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+    out
+}
+
 /// A clause as a sentence: a capital first, a full stop last.
 pub fn sentence(clause: &str) -> String {
     let mut letters = clause.chars();

@@ -164,7 +164,7 @@ async fn the_checklist_says_a_word_for_every_status_and_how_to_decide_what_is_op
 async fn charts_are_drawn_for_every_width_that_they_are_shown_at() {
     let html = page(STEPS).await;
     let svgs: Vec<&str> = tags(&html).into_iter().filter(|tag| tag.contains("data-plot-left")).collect();
-    assert_eq!(svgs.len(), 8, "timeline and peaks, four widths each");
+    assert_eq!(svgs.len(), 12, "timeline, heatmap and peaks, four widths each");
     for kind in ["chart-timeline", "chart-peaks"] {
         for width in [256, 320, 480, 720] {
             let found = svgs.iter().any(|svg| svg.contains(kind) && svg.contains(&format!("viewBox=\"0 0 {width} ")));
@@ -226,6 +226,7 @@ async fn a_new_link_is_shown_whole_and_only_when_there_is_one() {
         created_at: reports::MADE_AT,
         expires_at,
         revoked_at,
+        ..ShareInfo::default()
     };
     site.memory.shares = vec![
         share("living", Some(UnixMicros(i64::MAX)), None),

@@ -3,8 +3,9 @@
 import AxeBuilder from "@axe-core/playwright";
 import type { Page } from "@playwright/test";
 import { boundTable } from "./compare";
-import { threeFiles } from "./evidence";
-import { upload } from "./report";
+import { logByTokens, logOf, threeFiles } from "./evidence";
+import { snapshot } from "./pickle";
+import { open, upload } from "./report";
 import { expect, test } from "./server";
 
 /** Serious and critical findings, each with where it is. */
@@ -41,5 +42,18 @@ for (const colorScheme of ["light", "dark"] as const) {
     expect(await serious(page), "compare").toEqual([]);
     await page.goto("/compare");
     expect(await serious(page), "choice").toEqual([]);
+    await page.goto(`${report}/delete`);
+    expect(await serious(page), "delete").toEqual([]);
+    const locked = await request.post(`${api}/shares`, { data: { password: "correct horse" } });
+    await page.goto((await locked.json()).url);
+    expect(await serious(page), "locked share").toEqual([]);
+    await upload(page, [0, 1].map(snapshot));
+    expect(await serious(page), "report of snapshots").toEqual([]);
+    await page.goto(`${page.url()}/snapshots`);
+    expect(await serious(page), "snapshots").toEqual([]);
+    await upload(page, logByTokens());
+    expect(await serious(page), "scatter and heatmap").toEqual([]);
+    await open(page, logOf(300, 6, 17));
+    expect(await serious(page), "300 ranks").toEqual([]);
   });
 }

@@ -40,6 +40,14 @@ export async function upload(page: Page, files: Parameters<Locator["setInputFile
   await toReport(page);
 }
 
+/** Sends one big file as a program does, which waits as long as it takes, and opens the report. */
+export async function open(page: Page, file: { name: string; mimeType: string; buffer: Buffer }): Promise<void> {
+  const made = await page.request.post("/api/v1/runs", { multipart: { files: file }, timeout: 120_000 });
+  expect(made.status(), await made.text()).toBe(201);
+  await page.goto((await made.json()).url);
+  await expect(page.locator("main.report")).toBeVisible();
+}
+
 /** The report of the three files: verdict, cause, the three charts, and a line for each file. */
 export async function expectWholeReport(page: Page): Promise<void> {
   await expect(page.getByRole("heading", { level: 1 })).toContainText("GPU 0");

@@ -2,7 +2,7 @@
 
 use crate::errors::ProblemKind;
 use crate::{live::Live, service::Service, store::StoreError};
-use rankscope_app::{Backend, BackendError, BackendFuture, ComparedReports, LiveNow};
+use rankscope_app::{Backend, BackendError, BackendFuture, ComparedReports, LiveNow, NamedSnapshot, SharedView};
 use rankscope_model::{ItemNote, Report, RunSummary, ShareInfo};
 use std::sync::Arc;
 
@@ -70,8 +70,28 @@ impl Backend for StoreBackend {
         Box::pin(async move { Ok(self.live.as_ref().is_some_and(|live| live.follows(&run_id))) })
     }
 
-    fn shared_report(&self, token: String) -> BackendFuture<'_, Report> {
-        Box::pin(async move { self.service.store.shared_report(&token).await.map_err(for_pages) })
+    fn snapshots(&self, run_id: String) -> BackendFuture<'_, Arc<Vec<NamedSnapshot>>> {
+        Box::pin(async move { self.service.snapshots(&run_id).await.map_err(for_pages) })
+    }
+
+    fn shared_report(&self, token: String, proof: Option<String>) -> BackendFuture<'_, SharedView> {
+        Box::pin(async move {
+            let (shared, report) =
+                self.service.shared_report(&token, proof.as_deref()).await.map_err(|problem| match problem.kind() {
+                    ProblemKind::NotFound => BackendError::NotFound,
+                    ProblemKind::ShareEnded => BackendError::Gone,
+                    ProblemKind::ShareLocked => BackendError::Locked,
+                    ProblemKind::FileLost => BackendError::Lost,
+                    _ => {
+                        tracing::error!(detail = problem.detail(), "a share could not be shown");
+                        BackendError::Unavailable
+                    }
+                })?;
+            if let Err(error) = self.service.store.share_seen(&shared.id).await {
+                tracing::warn!(%error, "that a share was looked at could not be noted");
+            }
+            Ok(SharedView { report, raw_files: shared.raw_files, masked: shared.masked })
+        })
     }
 }
 

@@ -57,6 +57,8 @@ kinds! {
     UnsupportedMedia UNSUPPORTED_MEDIA_TYPE "unsupported-media-type" "The content type is not one that this address takes";
     MethodNotAllowed METHOD_NOT_ALLOWED "method-not-allowed" "The address does not take this method";
     NoSuchChart NOT_FOUND "no-such-chart" "The evidence has nothing for this chart";
+    ShareLocked UNAUTHORIZED "share-locked" "This share asks for a password";
+    TooManyGuesses TOO_MANY_REQUESTS "too-many-guesses" "The password was wrong too often";
     ForeignHost MISDIRECTED_REQUEST "foreign-host" "This server does not answer for that host name";
     ForeignOrigin FORBIDDEN "foreign-origin" "The request comes from another site";
     TokenMissing UNAUTHORIZED "token-missing" "The request shows no token that this server knows";

@@ -7,13 +7,16 @@ use crate::{
     errors::{Problem, ProblemKind, Result},
     intake::{Received, Upload},
     limits::Limits,
+    masking,
     metrics::Metrics,
+    passwords::{self, Guesses},
     series::SeriesSet,
-    store::{NewArtifact, Store, new_id, now},
+    store::{MintedShare, NewArtifact, ShareOptions, SharedReport, Store, StoreError, new_id, now},
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
+use rankscope_app::NamedSnapshot;
 use rankscope_ingest::ReadSeek;
-use rankscope_model::{ArtifactInfo, Evidence, Report, RunInfo};
+use rankscope_model::{ArtifactInfo, ArtifactKind, Evidence, Report, RunInfo, SnapshotEvidence};
 use std::{
     fs::File,
     future::Future,
@@ -26,6 +29,9 @@ use tokio::{sync::Semaphore, time::timeout};
 
 /// Series of the runs that were looked at last, so that zooming does not unpack the same object again and again.
 const CACHED_SERIES: usize = 4;
+
+/// Runs whose snapshots are kept at hand.
+const CACHED_SNAPSHOTS: usize = 2;
 
 /// Run and version.
 type SeriesKey = (String, u32);
@@ -45,6 +51,8 @@ pub struct Service {
     reader: Reader,
     readers: Arc<Semaphore>,
     series: Mutex<Vec<(SeriesKey, Arc<SeriesSet>)>>,
+    snapshots: Mutex<Vec<(SeriesKey, Arc<Vec<NamedSnapshot>>)>>,
+    guesses: Guesses,
 }
 
 /// What came of an upload.
@@ -70,6 +78,8 @@ impl Service {
             reader,
             readers: Arc::new(Semaphore::new(limits.parallel_readers)),
             series: Mutex::default(),
+            snapshots: Mutex::default(),
+            guesses: Guesses::default(),
         }
     }
 
@@ -129,6 +139,83 @@ impl Service {
     /// The columns of a run's versions have changed.
     pub(crate) fn forget_series(&self, run: &str) {
         self.series.lock().unwrap_or_else(PoisonError::into_inner).retain(|((known, _), _)| known != run);
+    }
+
+    /// The memory snapshots of a run. They are kept at hand, because one looks at several ranks in a row.
+    pub async fn snapshots(&self, run: &str) -> std::result::Result<Arc<Vec<NamedSnapshot>>, StoreError> {
+        let key = (run.to_owned(), self.store.run(run).await?.version);
+        let cached = {
+            let cache = self.snapshots.lock().unwrap_or_else(PoisonError::into_inner);
+            cache.iter().find(|(known, _)| *known == key).map(|(_, snapshots)| Arc::clone(snapshots))
+        };
+        if let Some(snapshots) = cached {
+            return Ok(snapshots);
+        }
+        let evidence = self.store.evidence_of(run, ArtifactKind::TorchSnapshot).await?;
+        let name = |snapshot: &SnapshotEvidence| evidence.artifact_name(snapshot.at.artifact).to_owned();
+        let names: Vec<String> = evidence.snapshots.iter().map(name).collect();
+        let named = names.into_iter().zip(evidence.snapshots).map(|(name, snapshot)| NamedSnapshot { name, snapshot });
+        let snapshots: Arc<Vec<NamedSnapshot>> = Arc::new(named.collect());
+        let mut cache = self.snapshots.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.retain(|((known, _), _)| known != run);
+        cache.truncate(CACHED_SNAPSHOTS - 1);
+        cache.insert(0, (key, Arc::clone(&snapshots)));
+        Ok(snapshots)
+    }
+
+    /// A link to a report; with a password its visitors are asked for it.
+    pub async fn share(&self, run: &str, options: ShareOptions, password: Option<String>) -> Result<MintedShare> {
+        if options.masked && options.raw_files {
+            let detail = "Files as they were uploaded hold the names that masking takes out. Choose one of the two.";
+            return Err(Problem::invalid(detail));
+        }
+        let password_hash = match password.filter(|password| !password.is_empty()) {
+            None => None,
+            Some(password) => Some(
+                tokio::task::spawn_blocking(move || passwords::hash(&password)).await.map_err(Problem::internal)??,
+            ),
+        };
+        Ok(self.store.create_share_with(run, ShareOptions { password_hash, ..options }).await?)
+    }
+
+    /// What a token opens, if it needs no password or `proof` shows that it was given.
+    pub async fn open_share(&self, token: &str, proof: Option<&str>) -> Result<SharedReport> {
+        let shared = self.store.open_share(token).await?;
+        if let Some(hash) = &shared.password_hash
+            && !proof.is_some_and(|proof| passwords::is_proof(proof, token, hash))
+        {
+            return Err(Problem::new(
+                ProblemKind::ShareLocked,
+                "Open the link in a browser and give the password there.",
+            ));
+        }
+        Ok(shared)
+    }
+
+    /// The report of a share as its visitors may see it.
+    pub async fn shared_report(&self, token: &str, proof: Option<&str>) -> Result<(SharedReport, Report)> {
+        let shared = self.open_share(token, proof).await?;
+        let report = self.store.report(&shared.run_id, Some(shared.version)).await?;
+        if !shared.masked {
+            return Ok((shared, report));
+        }
+        let masked =
+            tokio::task::spawn_blocking(move || masking::masked(&report)).await.map_err(Problem::internal)??;
+        Ok((shared, masked))
+    }
+
+    /// The proof for a right password; `None` for a wrong one.
+    pub async fn unlock(&self, token: &str, password: String) -> Result<Option<String>> {
+        let shared = self.store.open_share(token).await?;
+        let Some(hash) = shared.password_hash else { return Ok(Some(String::new())) };
+        self.guesses.check(&shared.id)?;
+        let proof = passwords::proof(token, &hash);
+        let right = tokio::task::spawn_blocking(move || passwords::is_right(&password, &hash));
+        if right.await.map_err(Problem::internal)? {
+            return Ok(Some(proof));
+        }
+        self.guesses.wrong(&shared.id);
+        Ok(None)
     }
 
     pub(crate) async fn diagnose(

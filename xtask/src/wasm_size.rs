@@ -25,6 +25,13 @@ impl Weight {
     }
 }
 
+impl Weight {
+    /// Bytes as they travel, brotli-compressed.
+    pub fn brotli(self) -> usize {
+        self.brotli
+    }
+}
+
 impl AddAssign for Weight {
     fn add_assign(&mut self, other: Self) {
         self.raw += other.raw;

@@ -5,6 +5,7 @@ mod copy;
 mod live_nodes;
 mod live_run;
 mod share;
+mod sites;
 mod timeline;
 mod upload;
 
@@ -16,6 +17,6 @@ mod events;
 
 #[cfg(feature = "ssr")]
 pub use {
-    copy::CopyButtons, live_nodes::LiveNodes, live_run::LiveRun, share::ShareBox, timeline::TimelineLens,
-    upload::Upload,
+    copy::CopyButtons, live_nodes::LiveNodes, live_run::LiveRun, share::ShareBox, sites::SiteTable,
+    timeline::TimelineLens, upload::Upload,
 };

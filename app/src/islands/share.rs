@@ -52,6 +52,13 @@ mod browser {
         let seconds = dom::find::<HtmlSelectElement>(form, "select").map(|select| select.value()).unwrap_or_default();
         // The choices are the server's own numbers; anything else means a link that never ends.
         let seconds = seconds.parse::<u64>().map_or_else(|_| "null".to_owned(), |seconds| seconds.to_string());
+        let field = |name: &str| dom::find::<HtmlInputElement>(form, &format!("input[name={name}]"));
+        let ticked = |name: &str| field(name).is_some_and(|field| field.checked());
+        let password = field("password").map(|field| field.value()).filter(|password| !password.is_empty());
+        // A JSON text as the browser writes it.
+        let password = password.and_then(|password| js_sys::JSON::stringify(&JsValue::from_str(&password)).ok());
+        let password = password.and_then(|text| text.as_string()).unwrap_or_else(|| "null".to_owned());
+        let (masked, raw_files) = (ticked("masked"), ticked("raw_files"));
         let root = root.clone();
         let asked = dom::request("POST", api, move |answer| {
             let address = dom::text(&answer.json(), "url");
@@ -65,7 +72,10 @@ mod browser {
         });
         if let Some(request) = asked {
             let _ = request.set_request_header("Content-Type", "application/json");
-            let _ = request.send_with_opt_str(Some(&format!("{{\"expires_in\":{seconds}}}")));
+            let body = format!(
+                "{{\"expires_in\":{seconds},\"password\":{password},\"masked\":{masked},\"raw_files\":{raw_files}}}"
+            );
+            let _ = request.send_with_opt_str(Some(&body));
             said.set("Creating the link".to_owned());
         }
     }

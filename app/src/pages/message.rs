@@ -73,6 +73,7 @@ fn words(error: &BackendError, sought: Sought) -> (u16, &'static str, &'static s
             "This link has ended",
             "It was revoked or has expired. The report itself may still exist: ask the person who sent the link for a new one.",
         ),
+        (BackendError::Locked, _) => (401, "This report asks for a password", "The person who sent the link knows it."),
         (BackendError::Lost, _) => (
             500,
             "A stored file is missing",

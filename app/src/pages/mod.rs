@@ -2,21 +2,25 @@
 
 mod checklist;
 mod compare;
+mod delete;
 mod docs;
 mod home;
 mod live;
 mod message;
 mod run;
 mod shared;
+mod snapshots;
 
 pub use checklist::ChecklistPage;
 pub use compare::ComparePage;
+pub use delete::DeletePage;
 pub use docs::DocsPage;
 pub use home::HomePage;
 pub use live::LivePage;
 pub use message::NotFoundPage;
 pub use run::RunPage;
 pub use shared::SharedPage;
+pub use snapshots::SnapshotsPage;
 
 use crate::backend::{Backend, BackendError, RequestFacts, SiteFacts};
 use leptos::prelude::*;

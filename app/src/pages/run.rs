@@ -16,12 +16,12 @@ use rankscope_model::{Report, ShareInfo};
 #[component]
 pub fn RunPage() -> impl IntoView {
     let id = use_params_map().with_untracked(|params| params.get("id").unwrap_or_default());
-    let version = use_query_map().with_untracked(|query| query.get("version"));
+    let (version, whole) = use_query_map().with_untracked(|query| (query.get("version"), query.get("all").is_some()));
     Suspend::new(async move {
         // What is no number is no version of a run either.
         let version = version.map(|version| version.parse::<u32>().unwrap_or(0));
         match load(id, version).await {
-            Ok(Loaded { report, shares, newest, goes_on }) => page(&report, shares, newest, goes_on),
+            Ok(Loaded { report, shares, newest, goes_on }) => page(&report, shares, newest, goes_on, whole),
             Err(error) => message(&error, Sought::Run),
         }
     })
@@ -47,7 +47,7 @@ async fn load(id: String, version: Option<u32>) -> Result<Loaded, BackendError> 
     Ok(Loaded { report, shares, newest, goes_on })
 }
 
-fn page(report: &Report, shares: Vec<ShareInfo>, newest: u32, goes_on: bool) -> AnyView {
+fn page(report: &Report, shares: Vec<ShareInfo>, newest: u32, goes_on: bool, whole: bool) -> AnyView {
     let facts = use_context::<RequestFacts>();
     let site = site();
     let access = Access::Owner(Owned {
@@ -55,6 +55,7 @@ fn page(report: &Report, shares: Vec<ShareInfo>, newest: u32, goes_on: bool) -> 
         newest,
         new_share: facts.and_then(|facts| facts.new_share),
         base_url: base_url(),
+        whole,
         max_file_bytes: site.max_file_bytes,
         max_request_bytes: site.max_request_bytes,
     });

@@ -1,36 +1,69 @@
 //! `/r/{token}`: a report behind a share, read-only.
 
 use super::message::{Sought, message};
-use super::{backend, base_url, head};
-use crate::backend::BackendError;
+use super::{backend, base_url, head, set_status};
+use crate::backend::{BackendError, RequestFacts, SharedView};
 use crate::document::TopBar;
+use crate::icons;
 use crate::report::{Access, report_view};
 use crate::words;
 use leptos::prelude::*;
 use leptos_meta::{Meta, Title};
-use leptos_router::hooks::use_params_map;
-use rankscope_model::Report;
+use leptos_router::hooks::{use_params_map, use_query_map};
 
 /// The same report view, without anything that writes, and with a preview for chats.
 #[component]
 pub fn SharedPage() -> impl IntoView {
     let token = use_params_map().with_untracked(|params| params.get("token").unwrap_or_default());
+    let (all, wrong) =
+        use_query_map().with_untracked(|query| (query.get("all").is_some(), query.get("wrong").is_some()));
     Suspend::new(async move {
         match load(token.clone()).await {
-            Ok(report) => page(&report, token),
+            Ok(view) => page(&view, token, all),
+            Err(BackendError::Locked) => locked(&token, wrong),
             Err(error) => message(&error, Sought::Share),
         }
     })
 }
 
-async fn load(token: String) -> Result<Report, BackendError> {
-    backend()?.shared_report(token).await
+async fn load(token: String) -> Result<SharedView, BackendError> {
+    let proof = use_context::<RequestFacts>().and_then(|facts| facts.share_proof);
+    backend()?.shared_report(token, proof).await
 }
 
-fn page(report: &Report, token: String) -> AnyView {
+/// Asks for the password. Says nothing of the report, not even its title.
+fn locked(token: &str, wrong: bool) -> AnyView {
+    set_status(401);
+    head(view! {
+        <Title text="Password - Rankscope"/>
+        <Meta name="robots" content="noindex, nofollow"/>
+    });
+    let said = wrong.then(
+        || view! { <p class="warning" role="alert">{icons::warning()}<span>"That was not the password."</span></p> },
+    );
+    view! {
+        <TopBar runs=false>
+            <span class="read-only">"Shared report, read-only"</span>
+        </TopBar>
+        <main id="main" class="message">
+            <h1>"This report asks for a password"</h1>
+            <p>"The person who sent you the link knows it."</p>
+            {said}
+            <form method="post" action=format!("/r/{}/unlock", words::encoded(token)) class="field unlock">
+                <label for="password">"Password"</label>
+                <input id="password" type="password" name="password" required autocomplete="current-password"/>
+                <button type="submit" class="button primary">"Open the report"</button>
+            </form>
+        </main>
+    }
+    .into_any()
+}
+
+fn page(view: &SharedView, token: String, whole: bool) -> AnyView {
+    let SharedView { report, raw_files, masked } = view;
     let title = words::shown_line(&report.run.title);
     let summary = words::shown_line(&report.diagnosis.summary);
-    let address = format!("{}/r/{}", base_url(), encoded(&token));
+    let address = format!("{}/r/{}", base_url(), words::encoded(&token));
     head(view! {
         <Title text=format!("{} - Rankscope", words::title_text(&report.run.title))/>
         <Meta name="description" content=summary.clone()/>
@@ -49,25 +82,12 @@ fn page(report: &Report, token: String) -> AnyView {
         <Meta property="og:image:alt" content=summary/>
         <Meta name="twitter:card" content="summary_large_image"/>
     });
+    let read_only = if *masked { "Shared report, read-only, names masked" } else { "Shared report, read-only" };
     view! {
         <TopBar runs=false>
-            <span class="read-only">"Shared report, read-only"</span>
+            <span class="read-only">{read_only}</span>
         </TopBar>
-        {report_view(report, &Access::Shared { token })}
+        {report_view(report, &Access::Shared { token, raw_files: *raw_files, whole })}
     }
     .into_any()
-}
-
-/// Percent-encodes what may not stand in a path segment.
-fn encoded(segment: &str) -> String {
-    use std::fmt::Write as _;
-    let mut out = String::with_capacity(segment.len());
-    for byte in segment.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
-            out.push(char::from(byte));
-        } else {
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
 }

@@ -8,7 +8,8 @@ use crate::words;
 use leptos::prelude::*;
 use rankscope_charts::{ChartError, Pattern, Theme, has_heatmap, heatmap_pattern, part_pattern, part_token, svg};
 use rankscope_model::{
-    Bytes, Composition, PartKind, Peaks, Quantity, Report, Scatter, ScatterCloud, SeriesAxis, Timeline,
+    ArtifactKind, Bytes, Composition, PartKind, Peaks, Quantity, Report, Scatter, ScatterCloud, SeriesAxis, Timeline,
+    TimelineLine,
 };
 use std::borrow::Cow;
 
@@ -20,23 +21,40 @@ const WIDTHS: [(u32, &str); 4] = [(256, "w256"), (320, "w320"), (480, "w480"), (
 pub fn charts(report: &Report, access: &Access, places: &Places<'_>) -> AnyView {
     let figures = &report.figures;
     let root = access.data_root(report);
-    let files = Files { root: root.clone(), run: report.run.id.clone(), version: report.version };
+    let files = Files { root: root.clone(), version: matches!(access, Access::Owner(_)).then_some(report.version) };
     let heatmap = figures.timeline.as_ref().filter(|timeline| has_heatmap(timeline));
     view! {
-        {figures.timeline.as_ref().map(|timeline| timeline_card(timeline, root, report.version, &files))}
+        {figures.timeline.as_ref().map(|timeline| timeline_card(timeline, root, report.version, access, &files))}
         {heatmap.map(|timeline| heatmap_card(timeline, &files))}
-        {figures.peaks.as_ref().map(|peaks| peaks_card(peaks, &files))}
-        {figures.scatter.as_ref().map(|scatter| scatter_card(scatter, &files))}
-        {(!figures.composition.is_empty()).then(|| composition_card(&figures.composition, places, &files))}
+        {figures.peaks.as_ref().map(|peaks| peaks_card(peaks, access, &files))}
+        {figures.scatter.as_ref().map(|scatter| scatter_card(scatter, access, &files))}
+        {snapshots_card(report, access)}
+        {(!figures.composition.is_empty()).then(|| composition_card(&figures.composition, places, access, &files))}
     }
     .into_any()
+}
+
+/// Leads the owner to the comparison by call site, where there are snapshots.
+fn snapshots_card(report: &Report, access: &Access) -> Option<AnyView> {
+    let Access::Owner(_) = access else { return None };
+    let files = report.diagnosis.artifacts.iter().filter(|file| file.kind == ArtifactKind::TorchSnapshot).count();
+    (files > 0).then(|| {
+        let title = format!("{} of memory", words::count(files, "snapshot"));
+        view! {
+            <section class="card" id="snapshots" aria-labelledby="snapshots-title">
+                <h2 id="snapshots-title">{title} <span>"which line of code holds which bytes"</span></h2>
+                <p><a class="button" href=format!("/runs/{}/snapshots", report.run.id)>"Compare the ranks by line of code"</a></p>
+            </section>
+        }
+        .into_any()
+    })
 }
 
 /// Where the drawings can be had as files; a report on its own offers none.
 struct Files {
     root: Option<String>,
-    run: String,
-    version: u32,
+    /// For its owner; a share has only one.
+    version: Option<u32>,
 }
 
 impl Files {
@@ -44,8 +62,10 @@ impl Files {
     fn links(&self, chart: &str, what: &'static str) -> Option<AnyView> {
         let root = self.root.as_ref()?;
         let link = |format: &str, name: &'static str| {
-            let address = format!("{root}/charts/{chart}.{format}?version={}", self.version);
-            let file = format!("rankscope-{}-{chart}.{format}", self.run);
+            let version = self.version.map(|version| format!("?version={version}")).unwrap_or_default();
+            let address = format!("{root}/charts/{chart}.{format}{version}");
+            // Without the id of the run, which visitors of a share do not know.
+            let file = format!("rankscope-{chart}.{format}");
             view! { <a href=address download=file aria-label=format!("{what} as {name}")>{name}</a> }
         };
         Some(view! { <span class="chart-files">{link("svg", "SVG")}{link("png", "PNG")}</span> }.into_any())
@@ -72,7 +92,7 @@ fn unit(quantity: Quantity) -> &'static str {
     }
 }
 
-fn timeline_card(timeline: &Timeline, root: Option<String>, version: u32, files: &Files) -> AnyView {
+fn timeline_card(timeline: &Timeline, root: Option<String>, version: u32, access: &Access, files: &Files) -> AnyView {
     let over = match timeline.axis {
         SeriesAxis::Step => "by step",
         SeriesAxis::UnixMicros => "over time",
@@ -115,7 +135,7 @@ fn timeline_card(timeline: &Timeline, root: Option<String>, version: u32, files:
             </h2>
             {files.links("timeline", "Memory over time")}
             {chart}
-            {timeline_table(timeline)}
+            {timeline_table(timeline, access)}
         </section>
     }
     .into_any()
@@ -137,10 +157,11 @@ fn per(ranks: bool, start: &str) -> String {
     format!("{start} {}", if ranks { "rank" } else { "GPU" })
 }
 
-fn timeline_table(timeline: &Timeline) -> AnyView {
-    let rows = timeline
-        .lines
-        .iter()
+fn timeline_table(timeline: &Timeline, access: &Access) -> AnyView {
+    let highest = |line: &TimelineLine| line.y.iter().max().copied().unwrap_or(0);
+    let (lines, left_out) = telling(&timeline.lines, access.whole(), |line| line.accused, highest);
+    let rows = lines
+        .into_iter()
         .map(|line| {
             let (first, peak, last) = (line.y.first(), line.y.iter().max(), line.y.last());
             let cell = |n: Option<&u64>| n.map(|n| words::value(timeline.quantity, *n)).unwrap_or_default();
@@ -159,6 +180,7 @@ fn timeline_table(timeline: &Timeline) -> AnyView {
         "First, highest and last values",
         view! { <th scope="col">"subject"</th><th scope="col">"first"</th><th scope="col">"highest"</th><th scope="col">"last"</th><th scope="col">"points"</th> }.into_any(),
         rows.into_any(),
+        access.cut(left_out, "row"),
     )
 }
 
@@ -183,13 +205,14 @@ fn heatmap_card(timeline: &Timeline, files: &Files) -> AnyView {
     .into_any()
 }
 
-fn scatter_card(scatter: &Scatter, files: &Files) -> AnyView {
+fn scatter_card(scatter: &Scatter, access: &Access, files: &Files) -> AnyView {
     let what = if scatter.input == Quantity::BatchSamples { "samples" } else { "tokens" };
     let (mark_head, memory) = (format!("most {what}"), scatter.quantity);
-    let rows = scatter
-        .clouds
-        .iter()
-        .map(|cloud: &ScatterCloud| {
+    let highest = |cloud: &ScatterCloud| cloud.y.iter().max().copied().unwrap_or(0);
+    let (clouds, left_out) = telling(&scatter.clouds, access.whole(), |cloud| cloud.accused, highest);
+    let rows = clouds
+        .into_iter()
+        .map(|cloud| {
             let (fewest, most) = (cloud.x.iter().min(), cloud.x.iter().max());
             let count = |n: Option<&u64>| n.map(|n| words::grouped(*n)).unwrap_or_default();
             let peak = cloud.y.iter().max().map(|n| words::value(memory, *n)).unwrap_or_default();
@@ -226,17 +249,18 @@ fn scatter_card(scatter: &Scatter, files: &Files) -> AnyView {
                 "Batches of each rank",
                 view! { <th scope="col">"subject"</th><th scope="col">"batches"</th><th scope="col">{format!("fewest {what}")}</th><th scope="col">{mark_head}</th><th scope="col">"highest"</th> }.into_any(),
                 rows.into_any(),
+                access.cut(left_out, "row"),
             )}
         </section>
     }
     .into_any()
 }
 
-fn peaks_card(peaks: &Peaks, files: &Files) -> AnyView {
+fn peaks_card(peaks: &Peaks, access: &Access, files: &Files) -> AnyView {
     let ranks = peaks.bars.iter().all(|bar| bar.subject.rank().is_some());
-    let rows = peaks
-        .bars
-        .iter()
+    let (bars, left_out) = telling(&peaks.bars, access.whole(), |bar| bar.accused, |bar| bar.peak.0);
+    let rows = bars
+        .into_iter()
         .map(|bar| {
             let median = peaks.median.0;
             let over = if bar.peak.0 >= median {
@@ -266,6 +290,7 @@ fn peaks_card(peaks: &Peaks, files: &Files) -> AnyView {
                 "Exact values",
                 view! { <th scope="col">"subject"</th><th scope="col">"peak"</th><th scope="col">"from the median"</th><th scope="col">"exact"</th> }.into_any(),
                 rows.into_any(),
+                access.cut(left_out, "row"),
             )}
         </section>
     }
@@ -292,7 +317,7 @@ fn swatch(kind: PartKind) -> String {
     format!("swatch {} {pattern}", part_token(kind).trim_start_matches('-'))
 }
 
-fn composition_card(composition: &[Composition], places: &Places<'_>, files: &Files) -> AnyView {
+fn composition_card(composition: &[Composition], places: &Places<'_>, access: &Access, files: &Files) -> AnyView {
     let kinds = kinds(composition);
     let key = kinds.iter().map(|&kind| view! { <li><i class=swatch(kind)></i>{kind.title()}</li> }).collect_view();
     let free = composition
@@ -300,8 +325,9 @@ fn composition_card(composition: &[Composition], places: &Places<'_>, files: &Fi
         .any(|device| device.capacity.is_some())
         .then(|| view! { <li><i class="swatch free"></i>"free"</li> });
     let heads = kinds.iter().map(|kind| view! { <th scope="col">{kind.title()}</th> }).collect_view();
-    let rows = composition
-        .iter()
+    let (devices, left_out) = telling(composition, access.whole(), |d| d.accused, |d| d.used().0);
+    let rows = devices
+        .into_iter()
         .map(|device| {
             let cells = kinds
                 .iter()
@@ -334,10 +360,27 @@ fn composition_card(composition: &[Composition], places: &Places<'_>, files: &Fi
                 "Exact values",
                 view! { <th scope="col">"subject"</th>{heads}<th scope="col">"used"</th><th scope="col">"capacity"</th> }.into_any(),
                 rows.into_any(),
+                access.cut(left_out, "row"),
             )}
         </section>
     }
     .into_any()
+}
+
+/// Rows that a table shows at once, and how many of very many.
+const MAX_ROWS: usize = 64;
+const TELLING_ROWS: usize = 48;
+
+/// Of very many rows those that stand out and the highest, in their own order; and how many are left out.
+fn telling<T>(all: &[T], whole: bool, accused: impl Fn(&T) -> bool, value: impl Fn(&T) -> u64) -> (Vec<&T>, usize) {
+    if whole || all.len() <= MAX_ROWS {
+        return (all.iter().collect(), 0);
+    }
+    let mut order: Vec<usize> = (0..all.len()).collect();
+    order.sort_by_key(|at| (!accused(&all[*at]), std::cmp::Reverse(value(&all[*at]))));
+    order.truncate(TELLING_ROWS);
+    order.sort_unstable();
+    (order.into_iter().map(|at| &all[at]).collect(), all.len() - TELLING_ROWS)
 }
 
 /// The word beside the accusing colour.
@@ -345,13 +388,14 @@ fn mark() -> &'static str {
     " \u{25c6} stands out"
 }
 
-fn table(title: &'static str, head: AnyView, rows: AnyView) -> AnyView {
+fn table(title: &'static str, head: AnyView, rows: AnyView, cut: Option<AnyView>) -> AnyView {
     view! {
         <details class="exact">
             <summary>{title}</summary>
             <div class="scroll" tabindex="0" role="region" aria-label=title>
                 <table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>
             </div>
+            {cut}
         </details>
     }
     .into_any()

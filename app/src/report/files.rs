@@ -1,29 +1,44 @@
 //! The files of a run: what each was taken for, what it speaks of, and the lines that the report quotes.
 
+use super::Access;
 use super::places::{Places, file_anchor};
 use crate::icons;
 use crate::words;
 use leptos::prelude::*;
 use rankscope_model::{ArtifactInfo, ArtifactKind, Bytes, Report};
 
-/// Every file, in the order of upload. `raw`: the visitor may download it as it was.
-pub fn files(report: &Report, raw: bool, places: &Places<'_>) -> AnyView {
+/// The files in the order of upload; of very many those that are quoted or have warnings come first.
+pub fn files(report: &Report, access: &Access, places: &Places<'_>) -> AnyView {
+    let raw = access.raw_root(report);
     let artifacts = &report.diagnosis.artifacts;
     let lines = artifacts
         .iter()
         .enumerate()
+        .filter(|(n, _)| places.shows(*n))
         .map(|(n, file)| {
-            let address = raw.then(|| format!("/api/v1/runs/{}/artifacts/{n}", report.run.id));
+            let address = raw.as_ref().map(|root| format!("{root}/artifacts/{n}"));
             line(n, file, address, places)
         })
         .collect_view();
+    let left_out = (0..artifacts.len()).filter(|n| !places.shows(*n)).count();
     view! {
         <section class="card files" id="files" aria-labelledby="files-title">
             <h2 id="files-title">"Files" <span>"what each was taken for, and the lines quoted above"</span></h2>
             <ul>{lines}</ul>
+            {access.cut(left_out, "file")}
         </section>
     }
     .into_any()
+}
+
+/// What stands for a quote where the file holds no lines.
+fn no_quote(kind: ArtifactKind) -> &'static str {
+    match kind {
+        ArtifactKind::TorchSnapshot => {
+            "a binary file: its call sites and sizes were read, see the snapshots of this run"
+        }
+        _ => "read as a whole; there is no single line to quote",
+    }
 }
 
 fn line(n: usize, file: &ArtifactInfo, raw: Option<String>, places: &Places<'_>) -> AnyView {
@@ -44,7 +59,7 @@ fn line(n: usize, file: &ArtifactInfo, raw: Option<String>, places: &Places<'_>)
                 <li id=quote.id>
                     <a class="place" href=href>{quote.place}</a>
                     {if quote.text.is_empty() {
-                        view! { <span class="dim">"not quoted"</span> }.into_any()
+                        view! { <span class="dim">{no_quote(file.kind)}</span> }.into_any()
                     } else {
                         view! { <code>{words::shown(quote.text.trim())}</code> }.into_any()
                     }}

@@ -8,10 +8,12 @@ mod code;
 mod export;
 mod files;
 mod headline;
+mod manage;
 mod next;
 mod places;
 mod share;
 
+use crate::words;
 pub use charts::drawings;
 pub use code::{code_block, copy_button, remedy};
 pub use export::standalone_report_html;
@@ -27,6 +29,10 @@ pub enum Access {
     Shared {
         /// The token in the page's address.
         token: String,
+        /// Files can be downloaded as they were uploaded.
+        raw_files: bool,
+        /// Long lists are shown whole.
+        whole: bool,
     },
     /// A file on its own: reading.
     Export,
@@ -42,6 +48,8 @@ pub struct Owned {
     pub newest: u32,
     /// For the whole address of a share.
     pub base_url: String,
+    /// Long lists are shown whole.
+    pub whole: bool,
     /// Stated beside the place to drop more evidence.
     pub max_file_bytes: u64,
     /// Stated beside the place to drop more evidence.
@@ -53,9 +61,37 @@ impl Access {
     fn data_root(&self, report: &Report) -> Option<String> {
         match self {
             Self::Owner(_) => Some(format!("/api/v1/runs/{}", report.run.id)),
-            Self::Shared { token } => Some(format!("/r/{token}")),
+            Self::Shared { token, .. } => Some(format!("/r/{token}")),
             Self::Export => None,
         }
+    }
+
+    /// Start of the addresses of files as they were uploaded; `None` where they are not for this visitor.
+    fn raw_root(&self, report: &Report) -> Option<String> {
+        match self {
+            Self::Shared { raw_files: false, .. } => None,
+            _ => self.data_root(report),
+        }
+    }
+
+    /// Long lists are shown whole.
+    fn whole(&self) -> bool {
+        match self {
+            Self::Owner(owned) => owned.whole,
+            Self::Shared { whole, .. } => *whole,
+            Self::Export => false,
+        }
+    }
+
+    /// The line under a list that was cut: how much is missing, and where it is.
+    fn cut(&self, left_out: usize, what: &str) -> Option<AnyView> {
+        (left_out > 0).then(|| {
+            let more = words::count(left_out, what);
+            match self {
+                Self::Export => view! { <p class="cut dim">{format!("{more} not shown; the JSON of the report has them.")}</p> }.into_any(),
+                _ => view! { <p class="cut dim">{format!("{more} not shown. ")}<a href="?all=1">"Show everything"</a></p> }.into_any(),
+            }
+        })
     }
 }
 
@@ -64,7 +100,7 @@ const LINKED_VERSIONS: usize = 12;
 
 /// The whole report, from headline to files.
 pub fn report_view(report: &Report, access: &Access) -> AnyView {
-    let places = Places::of(&report.diagnosis);
+    let places = Places::of(&report.diagnosis).capped(access.whole());
     let owned = match access {
         Access::Owner(owned) => Some(owned),
         Access::Shared { .. } | Access::Export => None,
@@ -82,13 +118,14 @@ pub fn report_view(report: &Report, access: &Access) -> AnyView {
                     {causes::causes(&report.diagnosis, &places)}
                     {next_in_main}
                     {charts::charts(report, access, &places)}
-                    {files::files(report, owned.is_some(), &places)}
+                    {files::files(report, access, &places)}
                 </div>
                 <div class="side">
                     {next_aside}
                     {checklist::checklist(report, &places, owned.is_some())}
                     {owned.map(|owned| share::share(report, owned))}
                     {owned.is_some().then(|| share::exports(report))}
+                    {owned.is_some().then(|| manage::manage(report))}
                 </div>
             </div>
             {footer(report, owned)}

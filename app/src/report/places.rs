@@ -3,7 +3,7 @@
 use crate::words;
 use leptos::prelude::*;
 use rankscope_model::{ArtifactInfo, Diagnosis, EvidenceRef, UnixMicros};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The quoted places of a diagnosis, by file.
 pub struct Places<'a> {
@@ -11,7 +11,14 @@ pub struct Places<'a> {
     quotes: BTreeMap<(usize, Place), &'a str>,
     /// The page that shows the places, where it is not the page of the link.
     page: String,
+    /// Files that are shown; `None` for all of them.
+    shown: Option<BTreeSet<usize>>,
 }
+
+/// Files that a page shows at once.
+const MAX_FILES: usize = 60;
+/// References that stand behind one reason.
+const MAX_LINKS: usize = 12;
 
 /// A place in the order in which a file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +54,7 @@ impl Place {
         match self {
             Self::Lines(from, to) if from == to => from.to_string(),
             Self::Lines(from, to) => format!("{from}-{to}"),
-            Self::Offset(offset) => format!("@{offset}"),
+            Self::Offset(_) => "file".to_owned(),
             Self::Step(step) => format!("step {step}"),
             Self::Time(time) => words::clock(UnixMicros(time)),
         }
@@ -58,7 +65,7 @@ impl Place {
 pub struct Quote<'a> {
     /// Anchor, unique in the page.
     pub id: String,
-    /// `41-47`, `@4096`, `step 12`.
+    /// `41-47`, `file`, `step 12`.
     pub place: String,
     /// The text there; empty for binary formats.
     pub text: &'a str,
@@ -67,7 +74,8 @@ pub struct Quote<'a> {
 impl<'a> Places<'a> {
     /// Collects every place that a cause or a finding refers to.
     pub fn of(diagnosis: &'a Diagnosis) -> Self {
-        let mut places = Self { files: &diagnosis.artifacts, quotes: BTreeMap::new(), page: String::new() };
+        let mut places =
+            Self { files: &diagnosis.artifacts, quotes: BTreeMap::new(), page: String::new(), shown: None };
         let from_causes = diagnosis.causes.iter().flat_map(|cause| &cause.evidence);
         let from_findings = diagnosis.findings.iter().flat_map(|finding| &finding.evidence);
         for reference in from_causes.chain(from_findings) {
@@ -87,8 +95,31 @@ impl<'a> Places<'a> {
         self
     }
 
+    /// Of very many files only some are shown: those that are quoted or have a warning, then the first ones.
+    pub fn capped(mut self, whole: bool) -> Self {
+        if whole || self.files.len() <= MAX_FILES {
+            return self;
+        }
+        let quoted = self.quotes.keys().map(|(file, _)| *file);
+        let warned = self.files.iter().enumerate().filter(|(_, file)| !file.warnings.is_empty()).map(|(n, _)| n);
+        let mut shown = BTreeSet::new();
+        for file in quoted.chain(warned).chain(0..self.files.len()) {
+            if shown.len() >= MAX_FILES {
+                break;
+            }
+            shown.insert(file);
+        }
+        self.shown = Some(shown);
+        self
+    }
+
+    /// Whether the page shows a file.
+    pub fn shows(&self, file: usize) -> bool {
+        self.shown.as_ref().is_none_or(|shown| shown.contains(&file))
+    }
+
     fn file(&self, name: &str) -> Option<usize> {
-        self.files.iter().position(|file| file.name == name)
+        self.files.iter().position(|file| file.name == name).filter(|file| self.shows(*file))
     }
 
     /// The quotes of one file, in the order of the file.
@@ -100,6 +131,10 @@ impl<'a> Places<'a> {
     /// A short reference that opens its place, or plain text where the file is not listed.
     pub fn link(&self, reference: &EvidenceRef) -> AnyView {
         let mut text = reference.to_string();
+        // A place in a binary file is the file to a reader: nobody counts to byte 4096.
+        if matches!(Place::of(reference), Some(Place::Offset(_))) {
+            text.clone_from(&reference.artifact);
+        }
         let bare = matches!(Place::of(reference), Some(Place::Time(_)));
         if let (true, Some(time)) = (bare, reference.time) {
             text = format!("{text} {}", words::clock(UnixMicros(time)));
@@ -121,11 +156,21 @@ impl<'a> Places<'a> {
         let mut seen: Vec<String> = Vec::new();
         let mut views: Vec<AnyView> = Vec::new();
         for reference in references {
-            let text = reference.to_string();
+            let text = if reference.offset.is_some() { reference.artifact.clone() } else { reference.to_string() };
             if !seen.contains(&text) {
                 seen.push(text);
+                if seen.len() > MAX_LINKS {
+                    continue;
+                }
                 views.push(view! { " " {self.link(reference)} }.into_any());
             }
+        }
+        let more = seen.len().saturating_sub(MAX_LINKS);
+        if more > 0 {
+            views.push(
+                view! { " " <span class="dim">{format!("and {}", words::count(more, "other place"))}</span> }
+                    .into_any(),
+            );
         }
         views.into_any()
     }
@@ -156,10 +201,11 @@ impl<'a> Places<'a> {
 
     /// The file that a source in words begins with.
     fn file_of(&self, source: &str) -> Option<usize> {
-        self.files.iter().position(|file| {
+        let found = self.files.iter().position(|file| {
             let rest = source.strip_prefix(file.name.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '@', ' ']))
-        })
+        });
+        found.filter(|file| self.shows(*file))
     }
 }
 

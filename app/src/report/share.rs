@@ -30,8 +30,15 @@ pub fn share(report: &Report, owned: &Owned) -> AnyView {
                     <label for="expires">"Link ends"</label>
                     <select id="expires" name="expires_in">{options}</select>
                     <button type="submit" class="button primary">"Create link"</button>
+                    <details class="options">
+                        <summary>"Password, masking, files"</summary>
+                        <label for="share-password">"Password "<span class="optional">"optional, at least 6 characters"</span></label>
+                        <input id="share-password" type="password" name="password" autocomplete="new-password" minlength="6" maxlength="256"/>
+                        <label class="check"><input type="checkbox" name="masked" value="1"/>"Mask host names, user names and paths"</label>
+                        <label class="check"><input type="checkbox" name="raw_files" value="1"/>"Include the files as uploaded"</label>
+                    </details>
                 </form>
-                <p class="dim">"Whoever has the link sees this report as it is now. Files stay here; quoted lines are part of it."</p>
+                <p class="dim">"Whoever has the link sees this report as it is now. Files stay here unless they are included; quoted lines are part of it."</p>
                 <div class="new-links">{new_link}</div>
                 <ul class="shares">{lines}</ul>
             </ShareBox>
@@ -77,12 +84,30 @@ fn share_line(share: &ShareInfo, report: &Report) -> AnyView {
             <span>
                 <span class="share-state">{if live { "open" } else { "closed" }}</span>
                 {format!(" diagnosis {}, {state}", share.version)}
-                <span class="dim">{format!("made {}", words::time(share.created_at))}</span>
+                <span class="dim">{format!("made {}, {}", words::time(share.created_at), seen(share))}</span>
+                {extras(share)}
             </span>
             {revoke}
         </li>
     }
     .into_any()
+}
+
+fn seen(share: &ShareInfo) -> String {
+    share.last_seen_at.map_or_else(|| "never opened".to_owned(), |at| format!("last opened {}", words::time(at)))
+}
+
+/// What was decided when the link was made.
+fn extras(share: &ShareInfo) -> Option<AnyView> {
+    let words: Vec<&str> = [
+        share.password.then_some("asks for a password"),
+        share.masked.then_some("names masked"),
+        share.raw_files.then_some("files included"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    (!words.is_empty()).then(|| view! { <span class="dim">{words.join(", ")}</span> }.into_any())
 }
 
 fn now() -> UnixMicros {

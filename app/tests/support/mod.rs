@@ -11,7 +11,8 @@ use axum::http::{HeaderValue, Request, StatusCode, header};
 use leptos::prelude::*;
 use leptos_axum::{LeptosRoutes, ResponseOptions, generate_route_list};
 use rankscope_app::{
-    App, Backend, BackendError, BackendFuture, ComparedReports, LiveNow, RequestFacts, SiteFacts, shell,
+    App, Backend, BackendError, BackendFuture, ComparedReports, LiveNow, NamedSnapshot, RequestFacts, SharedView,
+    SiteFacts, shell,
 };
 use rankscope_diagnosis::{Policy, Side, compare};
 use rankscope_model::{ItemNote, NodeStatus, Report, RunSummary, ShareInfo};
@@ -29,6 +30,10 @@ pub struct Memory {
     pub after: Vec<(String, String)>,
     /// Tokens and the run that each shows; `None` for an ended share.
     pub tokens: Vec<(String, Option<String>)>,
+    /// Memory snapshots of every run.
+    pub snapshots: Vec<NamedSnapshot>,
+    /// The token whose share asks for the password, and the proof that opens it.
+    pub locked: Option<(String, String)>,
     /// The store does not answer.
     pub down: bool,
     /// Nodes as they are now.
@@ -108,12 +113,24 @@ impl Backend for Memory {
         Box::pin(async move { Ok(self.goes_on.as_ref() == Some(&run_id)) })
     }
 
-    fn shared_report(&self, token: String) -> BackendFuture<'_, Report> {
+    fn snapshots(&self, _run_id: String) -> BackendFuture<'_, Arc<Vec<NamedSnapshot>>> {
+        Box::pin(async move { Ok(Arc::new(self.snapshots.clone())) })
+    }
+
+    fn shared_report(&self, token: String, proof: Option<String>) -> BackendFuture<'_, SharedView> {
         Box::pin(async move {
+            if let Some((locked, opens)) = &self.locked
+                && *locked == token
+                && proof.as_ref() != Some(opens)
+            {
+                return Err(BackendError::Locked);
+            }
             match self.tokens.iter().find(|(known, _)| *known == token) {
                 None => Err(BackendError::NotFound),
                 Some((_, None)) => Err(BackendError::Gone),
-                Some((_, Some(id))) => self.find(id),
+                Some((_, Some(id))) => {
+                    self.find(id).map(|report| SharedView { report, raw_files: false, masked: false })
+                }
             }
         })
     }
@@ -126,11 +143,12 @@ pub struct Site {
     pub has_bundle: bool,
     pub new_share: Option<(String, String)>,
     pub visitor_name: Option<String>,
+    pub share_proof: Option<String>,
 }
 
 impl Site {
     pub fn new(memory: Memory) -> Self {
-        Self { memory, has_bundle: false, new_share: None, visitor_name: None }
+        Self { memory, has_bundle: false, new_share: None, visitor_name: None, share_proof: None }
     }
 
     /// Status and HTML of an address.
@@ -163,6 +181,7 @@ impl Site {
                     base_url: "http://gpu.example:3000".into(),
                     new_share: site.new_share.clone(),
                     visitor_name: site.visitor_name.clone(),
+                    share_proof: site.share_proof.clone(),
                     redirect: Arc::new(redirect),
                     set_status: Arc::new(move |status| {
                         if let (Some(response), Ok(status)) = (&response, StatusCode::from_u16(status)) {

@@ -49,7 +49,7 @@ pub struct Report {
 }
 
 /// A share as its owner sees it. The token itself is shown once and never stored.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ShareInfo {
     /// Opaque id for revoking.
     pub id: String,
@@ -61,4 +61,16 @@ pub struct ShareInfo {
     pub expires_at: Option<UnixMicros>,
     /// When it was revoked.
     pub revoked_at: Option<UnixMicros>,
+    /// Visitors are asked for a password.
+    #[serde(default)]
+    pub password: bool,
+    /// Visitors may download the files as they were uploaded.
+    #[serde(default)]
+    pub raw_files: bool,
+    /// Host names, user names and paths are replaced.
+    #[serde(default)]
+    pub masked: bool,
+    /// When its page was last opened; `None` for never.
+    #[serde(default)]
+    pub last_seen_at: Option<UnixMicros>,
 }

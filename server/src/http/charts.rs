@@ -75,17 +75,12 @@ pub async fn chart(
     ApiPath((id, chart)): ApiPath<(String, String)>,
     ApiQuery(query): ApiQuery<ChartQuery>,
 ) -> Result<Response> {
-    chart_of(&state, &id, query.version, &chart, query).await
+    let report = state.service.store.report(&id, query.version).await?;
+    chart_of(&state, report, &chart, query).await
 }
 
-/// The same for owners and for visitors with a share.
-pub async fn chart_of(
-    state: &AppState,
-    run: &str,
-    version: Option<u32>,
-    chart: &str,
-    query: ChartQuery,
-) -> Result<Response> {
+/// The same for owners and for visitors with a share; `report` is what they may see.
+pub async fn chart_of(state: &AppState, mut report: Report, chart: &str, query: ChartQuery) -> Result<Response> {
     let (kind, format) = parse_name(chart).ok_or_else(|| {
         Problem::new(
             ProblemKind::NotFound,
@@ -97,7 +92,6 @@ pub async fn chart_of(
         let detail = format!("width must be {} to {} pixels.", WIDTHS.start(), WIDTHS.end());
         return Err(Problem::invalid(detail));
     }
-    let mut report = state.service.store.report(run, version).await?;
     let window = Window { from: query.from, to: query.to };
     if let Some(timeline) = report.figures.timeline.as_mut().filter(|_| kind.is_over_time() && !window.is_whole()) {
         let set = state.service.series(&report.run.id, report.version).await?;

@@ -12,7 +12,7 @@ use crate::{
     http::api::{expiry, run_url},
     intake,
     service::to_the_end,
-    store::MintedShare,
+    store::{MintedShare, ShareOptions},
 };
 use axum::{
     Form,
@@ -32,11 +32,17 @@ const NEW_SHARE_SECONDS: u32 = 300;
 const NAME_COOKIE: &str = "rankscope_name";
 
 /// The share form.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 pub struct ShareForm {
     /// Seconds; empty or `never` for no end.
     #[serde(default)]
     expires_in: String,
+    /// Empty for none.
+    #[serde(default)]
+    password: String,
+    /// Present when the box is ticked.
+    raw_files: Option<String>,
+    masked: Option<String>,
 }
 
 /// Upload of the home page.
@@ -96,7 +102,13 @@ pub async fn create_share(
                 Some(seconds.parse().map_err(|_| Problem::invalid("expires_in is a number of seconds, or never."))?)
             }
         };
-        let MintedShare { info, token } = state.service.store.create_share(&id, None, expiry(seconds)?).await?;
+        let options = ShareOptions {
+            expires_in: expiry(seconds)?,
+            raw_files: form.raw_files.is_some(),
+            masked: form.masked.is_some(),
+            ..ShareOptions::default()
+        };
+        let MintedShare { info, token } = state.service.share(&id, options, Some(form.password)).await?;
         let value = format!("{}.{token}", info.id);
         let cookie = new_share_cookie(&value, &run_url(&id), NEW_SHARE_SECONDS, state.front.is_https())
             .map_err(Problem::internal)?;
@@ -111,6 +123,40 @@ pub async fn revoke_share(State(state): State<AppState>, path: Result<ApiPath<(S
         let ApiPath((id, share)) = path?;
         state.service.store.revoke_share(&share, Some(&id)).await?;
         Ok(Redirect::to(&format!("{}#share", run_url(&id))).into_response())
+    })
+    .await
+}
+
+/// The form for another title.
+#[derive(Debug, Deserialize)]
+pub struct TitleForm {
+    #[serde(default)]
+    title: String,
+}
+
+/// Another title.
+pub async fn rename_run(
+    State(state): State<AppState>,
+    path: Result<ApiPath<String>, Problem>,
+    form: Result<Form<TitleForm>, FormRejection>,
+) -> Response {
+    or_page(async {
+        let ApiPath(id) = path?;
+        let Form(form) = form.map_err(|error| Problem::invalid("The form is not complete.").because(error))?;
+        let title = intake::clean_line(&form.title, state.service.limits.max_title_chars)
+            .ok_or_else(|| Problem::invalid("A title needs at least one visible character."))?;
+        state.service.store.rename_run(&id, &title).await?;
+        Ok(Redirect::to(&run_url(&id)).into_response())
+    })
+    .await
+}
+
+/// The end of a run. Sent only by the page that says what goes with it.
+pub async fn delete_run(State(state): State<AppState>, path: Result<ApiPath<String>, Problem>) -> Response {
+    or_page(async {
+        let ApiPath(id) = path?;
+        state.service.store.delete_run(&id).await?;
+        Ok(Redirect::to("/#runs").into_response())
     })
     .await
 }

@@ -5,7 +5,7 @@ use super::AppState;
 use crate::errors::{Problem, ProblemKind};
 use axum::{
     extract::{Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header, uri::Authority},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header, uri::Authority},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -142,7 +142,9 @@ pub async fn guard(State(state): State<AppState>, request: Request, next: Next) 
         Err(problem) if for_machines => problem.into_response(),
         Err(problem) => problem.into_page(),
     };
-    add_headers(response.headers_mut(), is_share);
+    // A locked share asks with a form, whose Origin a browser would not name under `no-referrer`.
+    let is_locked = response.status() == StatusCode::UNAUTHORIZED;
+    add_headers(response.headers_mut(), is_share, is_locked);
     response
 }
 
@@ -174,7 +176,7 @@ fn check(front: &Front, method: &Method, headers: &HeaderMap, uri: &Uri) -> Resu
     }
 }
 
-fn add_headers(headers: &mut HeaderMap, is_share: bool) {
+fn add_headers(headers: &mut HeaderMap, is_share: bool, is_locked: bool) {
     let mut set = |name: HeaderName, value: &'static str| {
         headers.insert(name, HeaderValue::from_static(value));
     };
@@ -184,7 +186,7 @@ fn add_headers(headers: &mut HeaderMap, is_share: bool) {
     set(HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
     // On shares the address is the key and must not travel. Elsewhere `no-referrer` would turn the Origin of our own
     // forms into `null`.
-    set(header::REFERRER_POLICY, if is_share { "no-referrer" } else { "same-origin" });
+    set(header::REFERRER_POLICY, if is_share && !is_locked { "no-referrer" } else { "same-origin" });
     if is_share {
         set(HeaderName::from_static("x-robots-tag"), "noindex, nofollow");
         set(header::CACHE_CONTROL, "no-store");

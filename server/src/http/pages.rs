@@ -1,6 +1,6 @@
 //! Pages: hands the app what it needs to know of this request, and takes back a whole document.
 
-use super::{AppState, forms, guard::page_policy};
+use super::{AppState, forms, guard::page_policy, shared};
 use axum::{
     body::Body,
     extract::{Request, State},
@@ -27,6 +27,7 @@ pub async fn page(State(state): State<AppState>, request: Request) -> Response<B
     let cookies = request.headers().get(header::COOKIE).and_then(|cookies| cookies.to_str().ok());
     let new_share = cookies.and_then(forms::new_share);
     let visitor_name = cookies.and_then(forms::visitor_name);
+    let share_proof = shared::proof(request.headers());
     // The link is shown once: the page that shows it ends the cookie that brought it.
     let ends_new_share = new_share
         .as_ref()
@@ -60,6 +61,7 @@ pub async fn page(State(state): State<AppState>, request: Request) -> Response<B
             base_url: base_url.clone(),
             new_share: new_share.clone(),
             visitor_name: visitor_name.clone(),
+            share_proof: share_proof.clone(),
             set_status: Arc::new(set_status),
             redirect: Arc::new(redirect),
         });

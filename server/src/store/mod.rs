@@ -16,8 +16,10 @@ mod staging;
 pub use live::{LiveEvent, LiveFile, LiveRunRow, LiveStep};
 pub use objects::Objects;
 use pending::{Claim, Marker, Pending};
+#[cfg(test)]
+pub(crate) use runs::tests::report as tests_report;
 pub use runs::{ArtifactFile, NewArtifact, RunRow};
-pub use shares::{MintedShare, SharedReport};
+pub use shares::{MintedShare, ShareOptions, SharedReport};
 pub use staging::Staged;
 
 use rankscope_model::UnixMicros;

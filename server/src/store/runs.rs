@@ -4,7 +4,7 @@ use super::{Claim, Marker, Staged, Store, StoreError, now, objects, to_u32, to_u
 use crate::series::SeriesSet;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-use rankscope_model::{ArtifactInfo, Evidence, Report, RunInfo, RunSummary, UnixMicros, Verdict};
+use rankscope_model::{ArtifactInfo, ArtifactKind, Evidence, Report, RunInfo, RunSummary, UnixMicros, Verdict};
 use sqlx::{QueryBuilder, Row, Sqlite, SqliteConnection};
 use std::{collections::HashSet, io, sync::Arc};
 
@@ -286,6 +286,25 @@ impl Store {
         for id in ids {
             let stored = self.objects.get_json(&objects::evidence_key(run, &id)).await;
             evidence.merge(self.known(run, stored).await?);
+        }
+        Ok(evidence)
+    }
+
+    /// What was read of the files of one kind, in the order of the files; others are not unpacked.
+    pub async fn evidence_of(&self, run: &str, kind: ArtifactKind) -> Result<Evidence, StoreError> {
+        self.run(run).await?;
+        let rows = sqlx::query("SELECT id, infos FROM artifacts WHERE run_id = $1 ORDER BY position")
+            .bind(run)
+            .fetch_all(&self.pool)
+            .await?;
+        let mut evidence = Evidence::default();
+        for row in &rows {
+            let infos: Vec<ArtifactInfo> = serde_json::from_str(row.try_get("infos")?)?;
+            if infos.iter().any(|info| info.kind == kind) {
+                let id: String = row.try_get("id")?;
+                let stored = self.objects.get_json(&objects::evidence_key(run, &id)).await;
+                evidence.merge(self.known(run, stored).await?);
+            }
         }
         Ok(evidence)
     }

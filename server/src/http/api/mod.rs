@@ -9,7 +9,7 @@ mod shares;
 
 pub use bodies::{ApiJson, ApiPath, ApiQuery};
 pub use checklist::{item_url, stage_url};
-pub use runs::{SeriesAnswer, SeriesQuery, VersionQuery, run_url, series_of};
+pub use runs::{SeriesAnswer, SeriesQuery, VersionQuery, artifact, run_url, series_of};
 pub use shares::expiry;
 
 use super::{AppState, charts, exports};

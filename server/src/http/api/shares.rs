@@ -4,7 +4,7 @@ use super::{ApiJson, ApiPath};
 use crate::{
     errors::{Problem, ProblemBody, Result},
     http::AppState,
-    store::MintedShare,
+    store::{MintedShare, ShareOptions},
 };
 use axum::{Json, extract::State, http::StatusCode};
 use rankscope_model::ShareInfo;
@@ -16,13 +16,21 @@ use utoipa::ToSchema;
 const MAX_EXPIRY: Duration = Duration::from_hours(10 * 366 * 24);
 
 /// What the link shows, and for how long.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Default, Deserialize, ToSchema)]
 pub struct NewShare {
     /// Seconds until the link stops working; without it the link works until it is revoked.
     #[schema(example = 604_800)]
     expires_in: Option<u64>,
     /// The newest version by default.
     version: Option<u32>,
+    /// Asked of every visitor; 6 to 256 characters.
+    password: Option<String>,
+    /// Visitors may download the files as they were uploaded.
+    #[serde(default)]
+    raw_files: bool,
+    /// Host names, user names and paths are replaced. Not together with `raw_files`.
+    #[serde(default)]
+    masked: bool,
 }
 
 /// A link at the only moment at which it is known.
@@ -64,8 +72,14 @@ pub async fn create_share(
     ApiPath(id): ApiPath<String>,
     ApiJson(body): ApiJson<NewShare>,
 ) -> Result<(StatusCode, Json<ShareAnswer>)> {
-    let MintedShare { info, token } =
-        state.service.store.create_share(&id, body.version, expiry(body.expires_in)?).await?;
+    let options = ShareOptions {
+        version: body.version,
+        expires_in: expiry(body.expires_in)?,
+        raw_files: body.raw_files,
+        masked: body.masked,
+        password_hash: None,
+    };
+    let MintedShare { info, token } = state.service.share(&id, options, body.password).await?;
     let answer = ShareAnswer {
         id: info.id,
         url: format!("/r/{token}"),

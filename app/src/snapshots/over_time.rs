@@ -1,0 +1,136 @@
+//! One rank's live memory over its recording, stacked by line of code, and the choice of the rank.
+
+use super::subjects::{Subject, Subjects, Wanted};
+use crate::report::drawings;
+use crate::words;
+use leptos::prelude::*;
+use rankscope_charts::{BandsFigure, Theme, band_look, svg};
+use rankscope_model::{Frame, SiteBands};
+
+/// More ranks than this are chosen from a list.
+const LINKED: usize = 16;
+
+/// The section.
+pub fn section(run: &str, found: &Subjects<'_>, wanted: &Wanted) -> AnyView {
+    let picked = found.picked();
+    let drawn = picked.device.bands.as_ref().map(|bands| chart(picked, bands, &only_here(found, bands)));
+    let nothing = picked.device.events == 0;
+    let truncated = picked.device.window_truncated.then(|| {
+        view! { <p class="dim">"Events before the first one were overwritten: a peak before it is not seen. Record with a larger "<code>"max_entries"</code>"."</p> }
+    });
+    view! {
+        <section class="card" id="over-time" aria-labelledby="over-time-title">
+            <h2 id="over-time-title">{picked.label.clone()} <span>"live memory by line of code"</span></h2>
+            {choice(run, found, wanted)}
+            {drawn}
+            {nothing.then(|| view! { <p class="dim">"This snapshot has no recorded events, so there is no course over time. Call "<code>"torch.cuda.memory._record_memory_history()"</code>" before the steps."</p> })}
+            {truncated}
+        </section>
+    }
+    .into_any()
+}
+
+/// Lines that hold memory on this rank and on no other one.
+fn only_here(found: &Subjects<'_>, bands: &SiteBands) -> Vec<bool> {
+    let others: Vec<&SiteBands> = found
+        .all
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| *at != found.picked)
+        .filter_map(|(_, subject)| subject.device.bands.as_ref())
+        .collect();
+    if others.is_empty() {
+        return Vec::new();
+    }
+    bands
+        .sites
+        .iter()
+        .map(|site| {
+            let most = site.bytes.iter().max().copied().unwrap_or(0);
+            site.frame.is_some()
+                && others.iter().all(|other| {
+                    let listed = other.sites.iter().any(|theirs| theirs.frame == site.frame);
+                    // A line that is too small for the other's list may still be there.
+                    let floor = other.sites.last().and_then(|last| last.bytes.iter().max()).copied().unwrap_or(0);
+                    !listed && most > floor
+                })
+        })
+        .collect()
+}
+
+fn choice(run: &str, found: &Subjects<'_>, wanted: &Wanted) -> AnyView {
+    if found.all.len() < 2 {
+        return ().into_any();
+    }
+    if found.all.len() <= LINKED {
+        let links = found.all.iter().enumerate().map(|(at, subject)| {
+            let current = (at == found.picked).then_some("true");
+            let address = wanted.address(run, &[("rank", subject.key.as_str())]);
+            view! { <a href=address aria-current=current>{subject.label.clone()} <span>{subject.peak().to_string()}</span></a> }
+        });
+        return view! { <nav class="choice" aria-label="Rank">{links.collect_view()}</nav> }.into_any();
+    }
+    let options = found
+        .all
+        .iter()
+        .enumerate()
+        .map(|(at, subject)| {
+            let words = format!("{}, peak {}", subject.label, subject.peak());
+            view! { <option value=subject.key.clone() selected={at == found.picked}>{words}</option> }
+        })
+        .collect_view();
+    view! {
+        <form class="search" method="get" action=format!("/runs/{run}/snapshots")>
+            <label for="rank">"Rank"</label>
+            <select id="rank" name="rank">{options}</select>
+            <button class="button" type="submit">"Show"</button>
+        </form>
+    }
+    .into_any()
+}
+
+fn chart(subject: &Subject<'_>, bands: &SiteBands, accused: &[bool]) -> AnyView {
+    let peak = subject.device.peak.as_ref().and_then(|peak| peak.x);
+    let figure = BandsFigure { bands, accused, peak };
+    let label = format!(
+        "Live requested bytes of {} over its recording by line of code, at most {}; the lines are listed below.",
+        subject.label,
+        subject.peak()
+    );
+    let key = bands
+        .sites
+        .iter()
+        .enumerate()
+        .map(|(position, site)| {
+            let accused = accused.get(position).copied().unwrap_or(false);
+            let (variable, alpha) = band_look(position, accused);
+            let most = site.bytes.iter().max().copied().unwrap_or(0);
+            let style = format!("background:var({variable});opacity:{alpha:.2}");
+            view! {
+                <li class:hot=accused>
+                    <i class="swatch" style=style></i>
+                    <span>{line(site.frame.as_ref())}{accused.then_some(" \u{25c6} on this rank only")}</span>
+                    <span class="num">{rankscope_model::Bytes(most).to_string()}</span>
+                </li>
+            }
+        })
+        .collect_view();
+    view! {
+        <div class="figure">{drawings(|width| svg::bands(figure, &label, width, Theme::Page))}</div>
+        <ol class="band-key">{key}</ol>
+        <p class="dim">"Numbers stand in the bands. Bytes as requested, the most of each line at one moment; the pale top is all other lines."</p>
+    }
+    .into_any()
+}
+
+/// `train.py:56 forward`, the file cut to its name.
+pub fn line(frame: Option<&Frame>) -> String {
+    match frame {
+        None => "no stack recorded".to_owned(),
+        Some(frame) if frame.line == 0 => words::shown_line(&frame.function),
+        Some(frame) => {
+            let file = frame.file.rsplit(['/', '\\']).next().unwrap_or(&frame.file);
+            words::shown_line(&format!("{file}:{} {}", frame.line, frame.function))
+        }
+    }
+}

@@ -1,0 +1,54 @@
+// Jobs of 64 and of 1000 ranks read as well as those of eight.
+
+import type { Page } from "@playwright/test";
+import { logByTokens, logOf, publicFile } from "./evidence";
+import { open, upload } from "./report";
+import { expect, test } from "./server";
+
+/** What the page weighs as it travels. */
+async function weight(page: Page): Promise<number> {
+  const answer = await page.request.get(page.url());
+  return (await answer.body()).length;
+}
+
+const drawn = (page: Page, name: RegExp) => page.getByRole("region", { name }).locator("svg").filter({ visible: true }).first();
+
+test("the stages of a pipeline differ by design, and the report says so", async ({ page }) => {
+  const log = publicFile("logs", "megatron_64ranks_tp4_pp16.out");
+  test.skip(!log, "the collection of public files is not beside this checkout");
+  await upload(page, log!);
+  await expect(page.getByRole("heading", { level: 1 })).toContainText("stages of the pipeline hold different parts");
+  await expect(page.getByRole("region", { name: "Cause" })).toContainText("expected to differ");
+  await expect(drawn(page, /^Peak per rank/)).toBeVisible();
+  expect(await weight(page)).toBeLessThan(1_000_000);
+});
+
+test("one heavy rank of 1000 is seen at once, and long lists wait to be asked for", async ({ page }) => {
+  test.slow();
+  await open(page, logOf(1000, 20, 517));
+  await expect(page.getByRole("heading", { level: 1 })).toContainText(/rank 517/i);
+  for (const name of [/^Memory per rank/, /^Rank by step/, /^Peak per rank/]) await expect(drawn(page, name)).toBeVisible();
+  await expect(page.getByRole("region", { name: /^Rank by step/ })).toContainText("rank 517");
+  await expect(drawn(page, /^Peak per rank/)).toContainText("8 ranks");
+  expect(await weight(page)).toBeLessThan(1_500_000);
+
+  const peaks = page.getByRole("region", { name: /^Peak per rank/ });
+  await peaks.getByText("Exact values").click();
+  await expect(peaks.locator("tbody tr")).toHaveCount(48);
+  await expect(peaks.locator("tbody tr.hot")).toContainText("rank 517");
+  await peaks.getByRole("link", { name: "Show everything" }).click();
+  await expect(peaks.locator("tbody tr")).toHaveCount(1000);
+});
+
+test("memory that follows the input is a rising cloud", async ({ page }) => {
+  await upload(page, logByTokens());
+  const scatter = page.getByRole("region", { name: /^Tokens against memory/ });
+  await expect(scatter.locator("svg").filter({ visible: true }).first()).toBeVisible();
+  await expect(scatter).toContainText("Memory follows the input");
+  // Each drawing can be had as a file.
+  for (const kind of ["timeline", "heatmap", "imbalance", "scatter"]) {
+    const link = page.locator(`a[href*="/charts/${kind}.png"]`).first();
+    const answer = await page.request.get((await link.getAttribute("href"))!);
+    expect(answer.headers()["content-type"], kind).toBe("image/png");
+  }
+});

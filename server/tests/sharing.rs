@@ -1,0 +1,158 @@
+//! What a share asks for and what it leaves out: password, masking, files, and when it was last opened.
+
+mod common;
+
+use axum::{
+    body::Body,
+    http::{Method, header},
+};
+use common::{Answer, Server, data, request};
+use serde_json::{Value, json};
+
+async fn share(server: &Server, id: &str, options: Value) -> Value {
+    server.call(Method::POST, &format!("/api/v1/runs/{id}/shares"), options).await.expect(201).json()
+}
+
+fn url(share: &Value) -> &str {
+    share["url"].as_str().unwrap()
+}
+
+async fn with_cookie(server: &Server, path: &str, cookie: &str) -> Answer {
+    server.send(request(Method::GET, path).header(header::COOKIE, cookie).body(Body::empty()).unwrap()).await
+}
+
+#[tokio::test]
+async fn a_password_stands_before_everything_that_a_link_opens() {
+    let server = Server::start().await;
+    let made = server.run_from_data().await;
+    let id = made["id"].as_str().unwrap();
+    let link = share(&server, id, json!({ "password": "correct horse" })).await;
+    let url = url(&link);
+
+    let page = server.get(url).await.expect(401);
+    assert!(page.text().contains("asks for a password") && !page.text().contains("nvidia-smi.txt"));
+    // Its form must be able to name its origin; the token still reaches no other site.
+    assert_eq!(page.header(header::REFERRER_POLICY), "same-origin");
+    for rest in ["preview.png", "series", "charts/imbalance.svg", "artifacts/0"] {
+        assert_eq!(server.get(&format!("{url}/{rest}")).await.problem(401), "/problems/share-locked", "{rest}");
+    }
+
+    let wrong = server.form(&format!("{url}/unlock"), "password=wrong+horse").await.expect(303);
+    assert_eq!(wrong.header(header::LOCATION), format!("{url}?wrong=1"));
+    assert!(server.get(&format!("{url}?wrong=1")).await.text().contains("That was not the password"));
+
+    let right = server.form(&format!("{url}/unlock"), "password=correct+horse").await.expect(303);
+    assert_eq!(right.header(header::LOCATION), url);
+    let cookie = right.header(header::SET_COOKIE);
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Lax") && cookie.contains(&format!("Path={url}")));
+    let cookie = cookie.split(';').next().unwrap();
+    assert!(with_cookie(&server, url, cookie).await.expect(200).text().contains("nvidia-smi.txt"));
+    with_cookie(&server, &format!("{url}/charts/imbalance.svg"), cookie).await.expect(200);
+    with_cookie(&server, url, "rankscope_unlocked=0000").await.expect(401);
+
+    // The proof of one share opens no other.
+    let other = share(&server, id, json!({ "password": "correct horse" })).await;
+    with_cookie(&server, other["url"].as_str().unwrap(), cookie).await.expect(401);
+    let short = server.call(Method::POST, &format!("/api/v1/runs/{id}/shares"), json!({ "password": "x" })).await;
+    assert_eq!(short.problem(400), "/problems/invalid-request");
+}
+
+#[tokio::test]
+async fn guessing_is_paused() {
+    let server = Server::start().await;
+    let made = server.run_from_data().await;
+    let link = share(&server, made["id"].as_str().unwrap(), json!({ "password": "correct horse" })).await;
+    let unlock = format!("{}/unlock", url(&link));
+    for _ in 0..10 {
+        server.form(&unlock, "password=guess1").await.expect(303);
+    }
+    server.form(&unlock, "password=correct+horse").await.expect(429);
+}
+
+#[tokio::test]
+async fn a_masked_share_names_no_machine_and_no_person() {
+    let server = Server::start().await;
+    let script = b"# ada@gpu-07.example.org\nimport torch\nck = torch.load('/home/ada/secret/ck.pt')\n".as_slice();
+    let smi = data("nvidia-smi.txt");
+    let log = b"File \"/home/ada/secret/train.py\", line 9, in main\nworker-12:881:902 [0] NCCL INFO ready\n\
+        torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 31.75 GiB \
+        of which 1.00 GiB is free. host=gpu-07.example.org\n"
+        .as_slice();
+    let parts = [
+        ("title", None, b"of ada on gpu-07.example.org".as_slice()),
+        ("files", Some("nvidia-smi.txt"), smi.as_slice()),
+        ("files", Some("train.py"), script),
+        ("files", Some("run.log"), log),
+    ];
+    let made = server.upload("/api/v1/runs", &parts).await.expect(201).json();
+    let id = made["id"].as_str().unwrap();
+    assert!(server.get(&format!("/runs/{id}")).await.text().contains("gpu-07.example.org"));
+    let link = share(&server, id, json!({ "masked": true })).await;
+    let page = server.get(url(&link)).await.expect(200).text();
+    for gone in ["ada", "gpu-07", "example.org", "worker-12", "/home/"] {
+        // Words of ours may hold three letters in a row; names stand alone.
+        let alone = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').any(|word| word == gone);
+        assert!(!alone, "{gone}");
+    }
+    assert!(page.contains("user-1") && page.contains("host-") && page.contains("names masked"));
+    let both = json!({ "masked": true, "raw_files": true });
+    let refused = server.call(Method::POST, &format!("/api/v1/runs/{id}/shares"), both).await;
+    assert_eq!(refused.problem(400), "/problems/invalid-request");
+}
+
+#[tokio::test]
+async fn files_are_shared_only_where_that_was_decided_and_only_of_the_frozen_version() {
+    let server = Server::start().await;
+    let made = server.run_from_data().await;
+    let id = made["id"].as_str().unwrap();
+    let (bare, full) = (share(&server, id, json!({})).await, share(&server, id, json!({ "raw_files": true })).await);
+    server
+        .upload(&format!("/api/v1/runs/{id}/files"), &[("files", Some("train.log"), &data("train.log"))])
+        .await
+        .expect(201);
+
+    assert!(!server.get(url(&bare)).await.text().contains("/artifacts/"));
+    server.get(&format!("{}/artifacts/0", url(&bare))).await.problem(404);
+    assert!(server.get(url(&full)).await.text().contains(&format!("{}/artifacts/1", url(&full))));
+    assert_eq!(server.get(&format!("{}/artifacts/1", url(&full))).await.expect(200).body, data("train.py"));
+    server.get(&format!("{}/artifacts/2", url(&full))).await.problem(404);
+}
+
+#[tokio::test]
+async fn the_list_says_what_was_decided_and_when_a_link_was_opened() {
+    let server = Server::start().await;
+    let made = server.run_from_data().await;
+    let id = made["id"].as_str().unwrap();
+    // The form without JavaScript.
+    let form = "expires_in=86400&password=correct+horse&masked=1";
+    server.form(&format!("/runs/{id}/shares"), form).await.expect(303);
+    let open = share(&server, id, json!({})).await;
+    let list = |answer: Answer| answer.expect(200).json()["shares"].clone();
+    let shares = list(server.get(&format!("/api/v1/runs/{id}/shares")).await);
+    assert_eq!((&shares[1]["password"], &shares[1]["masked"]), (&json!(true), &json!(true)));
+    assert_eq!(shares[0]["last_seen_at"], json!(null));
+    assert!(!shares.to_string().contains("argon2"));
+    server.get(url(&open)).await.expect(200);
+    let shares = list(server.get(&format!("/api/v1/runs/{id}/shares")).await);
+    assert!(shares[0]["last_seen_at"].is_i64());
+    let page = server.get(&format!("/runs/{id}")).await.expect(200).text();
+    assert!(page.contains("never opened") && page.contains("last opened") && page.contains("asks for a password"));
+}
+
+#[tokio::test]
+async fn a_run_is_renamed_and_deleted_with_forms_alone() {
+    let server = Server::start().await;
+    let made = server.run_from_data().await;
+    let id = made["id"].as_str().unwrap();
+    server.form(&format!("/runs/{id}/title"), "title=Night+run").await.expect(303);
+    let page = server.get(&format!("/runs/{id}")).await.expect(200).text();
+    assert!(page.contains("Night run") && page.contains(&format!("/runs/{id}/delete")));
+    server.form(&format!("/runs/{id}/title"), "title=+").await.expect(400);
+
+    let asked = server.get(&format!("/runs/{id}/delete")).await.expect(200).text();
+    assert!(asked.contains("cannot be undone") && asked.contains("2 files"));
+    server.get(&format!("/runs/{id}")).await.expect(200);
+    let gone = server.form(&format!("/runs/{id}/delete"), "").await.expect(303);
+    assert_eq!(gone.header(header::LOCATION), "/#runs");
+    server.get(&format!("/runs/{id}")).await.expect(404);
+}
