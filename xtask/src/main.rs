@@ -7,6 +7,7 @@ mod bench_agent;
 mod bench_diagnosis;
 mod bench_live;
 mod bench_page;
+mod bench_readers;
 mod bench_snapshot;
 mod browser;
 mod bundle;
@@ -82,6 +83,8 @@ enum Bench {
     Live,
     /// First byte of a big report, answer to a zoom, weight of the bundle; builds the release and needs a quiet machine.
     Page,
+    /// The readers of logs, loops and traces beside the least that can be done with the same bytes.
+    Readers,
     /// The snapshot reader against CPython's unpickler; needs `../shared/bench` and a quiet machine.
     Snapshot {
         /// Also a file of 1.5 GB, whose making takes minutes and 8 GB of memory.
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
         Task::Bench { what: Bench::Diagnosis } => bench_diagnosis::bench(&layout),
         Task::Bench { what: Bench::Live } => bench_live::bench(&layout),
         Task::Bench { what: Bench::Page } => bench_page::bench(&layout),
+        Task::Bench { what: Bench::Readers } => bench_readers::bench(&layout),
         Task::Bench { what: Bench::Snapshot { big } } => bench_snapshot::bench(&layout, big),
         Task::Fuzz { target, seconds } => fuzz::fuzz(&layout, target.as_deref(), seconds),
     });

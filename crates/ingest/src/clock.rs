@@ -34,8 +34,8 @@ pub(crate) fn parse(text: &str) -> Option<UnixMicros> {
         return None;
     }
     let days = days_since_epoch(i64::from(year), month, i64::from(day));
-    let seconds = ((days * 24 + i64::from(hour)) * 60 + i64::from(minute)) * 60 + i64::from(second);
-    Some(UnixMicros(seconds * 1_000_000))
+    let seconds = seconds_since_epoch(days, hour, minute, second);
+    Some(UnixMicros(seconds.saturating_mul(1_000_000)))
 }
 
 /// `2025-11-12T11:25:13.4961658Z`, `2021-11-30 15:02:10,123` at the beginning of `text`. The zone,
@@ -55,26 +55,32 @@ pub(crate) fn parse_stamp(text: &str) -> Option<UnixMicros> {
         i64::from(digits(8, 10, 1, 31)?),
     );
     let (hour, minute, second) = (digits(11, 13, 0, 23)?, digits(14, 16, 0, 59)?, digits(17, 19, 0, 60)?);
-    let seconds = ((days * 24 + i64::from(hour)) * 60 + i64::from(minute)) * 60 + i64::from(second);
+    let seconds = seconds_since_epoch(days, hour, minute, second);
     let fraction = text.get(19..).and_then(|rest| rest.strip_prefix([',', '.'])).unwrap_or_default();
-    let (micros, _) = fraction
-        .bytes()
-        .take(6)
-        .take_while(u8::is_ascii_digit)
-        .fold((0, 100_000), |(sum, unit), b| (sum + i64::from(b - b'0') * unit, unit / 10));
-    Some(UnixMicros(seconds * 1_000_000 + micros))
+    let (micros, _) =
+        fraction.bytes().take(6).take_while(u8::is_ascii_digit).fold((0i64, 100_000i64), |(sum, unit), b| {
+            (sum.saturating_add(i64::from(b.saturating_sub(b'0')).saturating_mul(unit)), unit / 10)
+        });
+    Some(UnixMicros(seconds.saturating_mul(1_000_000).saturating_add(micros)))
 }
 
 fn number(text: &str, min: u32, max: u32) -> Option<u32> {
     text.parse().ok().filter(|n| (min..=max).contains(n))
 }
 
+fn seconds_since_epoch(days: i64, hour: u32, minute: u32, second: u32) -> i64 {
+    let hours = days.saturating_mul(24).saturating_add(i64::from(hour));
+    let minutes = hours.saturating_mul(60).saturating_add(i64::from(minute));
+    minutes.saturating_mul(60).saturating_add(i64::from(second))
+}
+
 /// Days from 1970-01-01 in the Gregorian calendar. Counting years from March puts the leap day last.
 fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let leap_days = year / 4 - year / 100 + year / 400;
-    let day_of_year = (153 * month + 2) / 5 + day - 1;
-    year * 365 + leap_days + day_of_year - 719_468
+    let (year, month) =
+        if month > 2 { (year, month.saturating_sub(3)) } else { (year.saturating_sub(1), month.saturating_add(9)) };
+    let leap_days = (year / 4).saturating_sub(year / 100).saturating_add(year / 400);
+    let day_of_year = (month.saturating_mul(153).saturating_add(2) / 5).saturating_add(day).saturating_sub(1);
+    year.saturating_mul(365).saturating_add(leap_days).saturating_add(day_of_year).saturating_sub(719_468)
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub fn display_name(name: &str) -> String {
     };
     let count = name.chars().count();
     if count > NAME_CHARS {
-        let tail = name.chars().skip(count - NAME_CHARS).map(visible);
+        let tail = name.chars().skip(count.saturating_sub(NAME_CHARS)).map(visible);
         return std::iter::once('…').chain(tail).collect();
     }
     name.chars().map(visible).collect()
@@ -237,7 +237,7 @@ pub(crate) fn each_zip_member(
         let (name, bytes, encrypted) = match zip.by_index_raw(index) {
             Ok(file) if file.is_dir() => continue,
             Ok(file) if file.is_symlink() => {
-                links += 1;
+                links = links.saturating_add(1);
                 continue;
             }
             Ok(file) => {
@@ -245,7 +245,12 @@ pub(crate) fn each_zip_member(
                 (name, file.size(), file.encrypted())
             }
             Err(e) => {
-                notes.push(format!("member {} of {} cannot be read ({})", index + 1, count, zip_words(&e)));
+                notes.push(format!(
+                    "member {} of {} cannot be read ({})",
+                    index.saturating_add(1),
+                    count,
+                    zip_words(&e)
+                ));
                 continue;
             }
         };
@@ -352,8 +357,9 @@ pub(crate) fn each_tar_member(
             break;
         }
         if !entry.header().entry_type().is_file() {
-            links +=
-                usize::from(entry.header().entry_type().is_symlink() || entry.header().entry_type().is_hard_link());
+            links = links.saturating_add(usize::from(
+                entry.header().entry_type().is_symlink() || entry.header().entry_type().is_hard_link(),
+            ));
             continue;
         }
         let name = long_name.unwrap_or_else(|| String::from_utf8_lossy(&entry.path_bytes()).into_owned());
@@ -364,7 +370,7 @@ pub(crate) fn each_tar_member(
             notes.push(format!("only the first {seen} members were read"));
             break;
         }
-        seen += 1;
+        seen = seen.saturating_add(1);
         let bytes = entry.size();
         if visit(Member { name: display_name(&name), bytes, data: Ok(&mut entry) }).is_break() {
             break;

@@ -16,8 +16,8 @@ pub struct Limits {
     /// to 30, snapshots 10 to 60; deflate's own maximum is 1032. Reading takes time for each byte that comes out, so
     /// this also bounds the work that a small upload can ask for.
     pub max_ratio: u64,
-    /// Decompressed bytes that any upload may have, whatever its ratio. Default 256 MiB: a looped `nvidia-smi` of idle
-    /// cards packs 200 to 1, and two days of it have that size.
+    /// Decompressed bytes that any upload may have, whatever its ratio. Default 1 GiB: a looped `nvidia-smi` of idle
+    /// cards packs 200 to 1, and a week of it, every second, has that size.
     pub ratio_free_bytes: u64,
     /// Members read from one upload. Default 4096: two logs for each of 2048 ranks.
     pub max_members: u32,
@@ -58,7 +58,7 @@ impl Default for Limits {
         Self {
             max_decompressed_bytes: 8 << 30,
             max_ratio: 64,
-            ratio_free_bytes: 256 << 20,
+            ratio_free_bytes: 1 << 30,
             max_members: 4096,
             max_spooled_bytes: 32 << 20,
             max_zstd_window: 32 << 20,

@@ -3,7 +3,13 @@
 //! Everything here reads files of strangers. Nothing panics on them, nothing in them is run, memory and time are
 //! bounded by [`Limits`], and what could not be understood ends as a warning of the artifact. Knows no rule about
 //! causes and no page.
-#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::arithmetic_side_effects
+)]
 
 mod buckets;
 mod clock;

@@ -80,9 +80,9 @@ const MAX_PREFIXES: usize = 4096;
 
 impl Trust {
     fn see(&mut self, label: Label) {
-        self.lines += 1;
+        self.lines = self.lines.saturating_add(1);
         let is_task = matches!(label.rank, Some((_, RankFrom::Task))) || label.task.is_some();
-        self.task_lines += u64::from(is_task);
+        self.task_lines = self.task_lines.saturating_add(u64::from(is_task));
         if let (Some((rank, RankFrom::Prefix)), Some(task)) = (label.rank, label.task)
             && (self.task_of_prefix.len() < MAX_PREFIXES || self.task_of_prefix.contains_key(&rank.0))
         {
@@ -109,7 +109,7 @@ impl Trust {
         match from {
             RankFrom::Text | RankFrom::Mpi | RankFrom::FileName => true,
             RankFrom::Prefix => !self.prefix_denied,
-            RankFrom::Task => !self.task_denied && self.task_lines * 2 > self.lines,
+            RankFrom::Task => !self.task_denied && self.task_lines.saturating_mul(2) > self.lines,
         }
     }
 }
@@ -194,7 +194,7 @@ impl Splitter {
 
     fn give(&mut self, newline: bool, scan: &mut Scan, each: &mut dyn FnMut(Line<'_>, &mut Trust)) {
         if self.cut {
-            scan.cut_lines += 1;
+            scan.cut_lines = scan.cut_lines.saturating_add(1);
             if scan.cut_lines == 1 {
                 scan.first_cut_line = self.number;
             }
@@ -214,7 +214,7 @@ impl Splitter {
             self.given = true;
         }
         if newline {
-            self.number += 1;
+            self.number = self.number.saturating_add(1);
             self.given = false;
         }
     }
@@ -295,7 +295,7 @@ fn take_prefix(text: &str) -> Option<(Option<Prefix>, &str)> {
 fn bracket_prefix(text: &str) -> Option<(Option<Prefix>, &str)> {
     let inner_and_rest = text.strip_prefix('[')?;
     let end = inner_and_rest.bytes().take(160).position(|b| b == b']')?;
-    let (inner, rest) = (inner_and_rest.get(..end)?, inner_and_rest.get(end + 1..)?);
+    let (inner, rest) = (inner_and_rest.get(..end)?, inner_and_rest.get(end.saturating_add(1)..)?);
     let colon = rest.strip_prefix(':');
     if inner.is_empty() || inner.starts_with("pod/") || starts_like_time(inner) {
         return Some((None, colon.unwrap_or(rest)));
@@ -320,7 +320,7 @@ fn bracket_prefix(text: &str) -> Option<(Option<Prefix>, &str)> {
 fn ray_prefix(text: &str) -> Option<(Option<Prefix>, &str)> {
     let inner_and_rest = text.strip_prefix('(')?;
     let end = inner_and_rest.bytes().take(160).position(|b| b == b')')?;
-    let (inner, rest) = (inner_and_rest.get(..end)?, inner_and_rest.get(end + 1..)?);
+    let (inner, rest) = (inner_and_rest.get(..end)?, inner_and_rest.get(end.saturating_add(1)..)?);
     let named = |key: &str| inner.split([' ', ',']).find_map(|part| part.strip_prefix(key)?.strip_prefix('='));
     let rank = named("rank").and_then(rank).map(|r| (r, RankFrom::Text));
     (rank.is_some() || named("pid").is_some()).then_some((rank, rest))
@@ -329,7 +329,7 @@ fn ray_prefix(text: &str) -> Option<(Option<Prefix>, &str)> {
 /// `3: ` of `srun --label`.
 fn task_prefix(text: &str) -> Option<(Option<Prefix>, &str)> {
     let end = text.bytes().take(8).position(|b| b == b':')?;
-    let rest = text.get(end + 1..)?;
+    let rest = text.get(end.saturating_add(1)..)?;
     if !(rest.is_empty() || rest.starts_with(' ')) {
         return None;
     }
@@ -345,9 +345,9 @@ fn time_prefix(text: &str) -> Option<&str> {
     let separated = is_date && text.as_bytes().get(10) == Some(&b' ');
     let from = if separated { 11 } else { 0 };
     let end = text.get(from..)?.find(' ')?;
-    let rest = text.get(from + end..)?;
+    let rest = text.get(from.saturating_add(end)..)?;
     // `2021-11-30 rank 0` has a date only; keep what follows it.
-    let time = text.get(from..from + end)?;
+    let time = text.get(from..from.saturating_add(end))?;
     (!separated || starts_like_time(time)).then_some(rest)
 }
 
@@ -397,7 +397,7 @@ impl Read for Utf16<'_> {
         }
         let mut left = self.ready.get(self.given..).unwrap_or_default();
         let n = left.read(buf)?;
-        self.given += n;
+        self.given = self.given.saturating_add(n);
         Ok(n)
     }
 }

@@ -147,7 +147,7 @@ impl<'c> PhaseReader<'c> {
             self.last.insert(writer, (phase, step));
         }
         if self.found.len() >= self.ctx.limits.max_phase_marks {
-            self.dropped += 1;
+            self.dropped = self.dropped.saturating_add(1);
             return;
         }
         let named = rank_before(before).map(|rank| (rank, RankFrom::Text)).or(line.label.rank);
@@ -244,7 +244,7 @@ fn ends_in_event_word(before: &str) -> bool {
 fn beginnings(lower: &str) -> Vec<usize> {
     const BULLETS: [char; 8] = [' ', '>', '*', '#', '|', '-', '=', '\t'];
     let mut text = lower.trim_start_matches(BULLETS);
-    let mut found = vec![lower.len() - text.len()];
+    let mut found = vec![lower.len().saturating_sub(text.len())];
     for sign in ["info: ", "info - ", "| info | ", "info:root:", "info:", "] ", "| "] {
         // A name has no gaps; a progress bar does.
         if let Some((head, rest)) = text.split_once(sign)
@@ -252,7 +252,7 @@ fn beginnings(lower: &str) -> Vec<usize> {
             && !head.contains("  ")
         {
             text = rest.trim_start_matches(BULLETS);
-            found.push(lower.len() - text.len());
+            found.push(lower.len().saturating_sub(text.len()));
         }
     }
     found

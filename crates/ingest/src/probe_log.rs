@@ -117,7 +117,7 @@ impl<'c> Reader<'c> {
         self.last_line = line.number;
         self.steps.read(text.len());
         let Ok(record) = serde_json::from_str::<ProbeRecord>(text) else {
-            self.bad_lines += 1;
+            self.bad_lines = self.bad_lines.saturating_add(1);
             if self.bad_lines == 1 {
                 self.first_bad = line.number;
             }
@@ -134,7 +134,7 @@ impl<'c> Reader<'c> {
             ProbeRecord::Oom(oom) => self.oom(&oom, at),
             ProbeRecord::End(end) => self.end(&end),
             ProbeRecord::Snapshot(_) | ProbeRecord::Batch(_) => {}
-            ProbeRecord::Unknown => self.unknown += 1,
+            ProbeRecord::Unknown => self.unknown = self.unknown.saturating_add(1),
         }
     }
 
@@ -144,7 +144,7 @@ impl<'c> Reader<'c> {
             self.newer = Some(start.format.chars().take(40).collect());
         }
         if self.probes.len() >= MAX_PROCESSES {
-            self.dropped_processes += 1;
+            self.dropped_processes = self.dropped_processes.saturating_add(1);
             return;
         }
         self.told = self.told.saturating_add(json::size(&start));
@@ -153,7 +153,7 @@ impl<'c> Reader<'c> {
             start.arguments = Vec::new();
             start.launcher = None;
             start.environment = BTreeMap::new();
-            self.dropped_facts += 1;
+            self.dropped_facts = self.dropped_facts.saturating_add(1);
         }
         let told = start.rank.filter(|rank| rank.0 < MAX_RANK).or(self.file_rank);
         // A process that nothing told its rank is the only one, as far as it knows.
@@ -187,7 +187,7 @@ impl<'c> Reader<'c> {
         let phase = phase_of(&step.phase);
         self.note_phase(phase, &at);
         if let Some(probe) = self.probes.last_mut() {
-            probe.train_steps += u64::from(phase == Phase::Train);
+            probe.train_steps = probe.train_steps.saturating_add(u64::from(phase == Phase::Train));
         }
         if !step.done {
             let had_open = self.open.is_some();
@@ -265,7 +265,7 @@ impl<'c> Reader<'c> {
         self.told = self.told.saturating_sub(self.last_facts).saturating_add(size);
         self.last_facts = size;
         if self.told > MAX_TOLD {
-            self.dropped_facts += 1;
+            self.dropped_facts = self.dropped_facts.saturating_add(1);
             return;
         }
         probe.facts = Some(facts);
@@ -302,7 +302,7 @@ impl<'c> Reader<'c> {
         }
         self.close_open(mem.peak.is_some().then_some((oom.n, &mem)));
         if is_full {
-            self.dropped_ooms += 1;
+            self.dropped_ooms = self.dropped_ooms.saturating_add(1);
             return;
         }
         let message = message.unwrap_or_else(|| OomEvent { family: "probe".to_owned(), ..no_event(&at) });
@@ -353,7 +353,7 @@ impl<'c> Reader<'c> {
         self.close_open(None);
         let mut info = self.ctx.info(ArtifactKind::ProbeLog);
         let Rest { mut kept, dropped, width, .. } = std::mem::replace(&mut self.steps, Thinned::new(1)).finish();
-        let steps = dropped + kept.len() as u64;
+        let steps = dropped.saturating_add(kept.len() as u64);
         kept.sort_by_key(|kept| kept.extra);
         info.warnings.extend(stopped);
         info.warnings.extend(self.warnings(dropped, steps, width));
@@ -386,7 +386,7 @@ impl<'c> Reader<'c> {
             warnings.push("the first line is missing; the rank was taken from the file's name".to_owned());
         }
         let is_cut = self.last_bad > 0 && self.last_bad == self.last_line;
-        let others = self.bad_lines - u64::from(is_cut);
+        let others = self.bad_lines.saturating_sub(u64::from(is_cut));
         if is_cut {
             warnings.push(format!(
                 "the last line ({}) is cut: the process was killed while it wrote, or the file was copied then",

@@ -28,7 +28,7 @@ const ENDINGS: [&str; 15] =
 fn weaker(part: &str) -> Option<Rank> {
     let lower = part.to_ascii_lowercase();
     let tokens: Vec<&str> = lower.split(['_', '-', '.', ' ', '=']).filter(|token| !token.is_empty()).collect();
-    let own = tokens.iter().rposition(|token| !ENDINGS.contains(token)).map_or(0, |last| last + 1);
+    let own = tokens.iter().rposition(|token| !ENDINGS.contains(token)).map_or(0, |last| last.saturating_add(1));
     let tokens = tokens.get(..own)?;
     let number = |digits: &str| digits.parse::<u32>().ok().filter(|_| digits.len() <= 4).map(Rank);
     let (last, before) = tokens.split_last()?;
@@ -66,7 +66,7 @@ fn rank_in_part(part: &str) -> Option<Rank> {
     let mut found = None;
     for (at, word) in lower.match_indices("rank") {
         let before = lower.get(..at).unwrap_or_default();
-        let after = lower.get(at + word.len()..).unwrap_or_default();
+        let after = lower.get(at.saturating_add(word.len())..).unwrap_or_default();
         let before_word = before.trim_end_matches(['_', '-', '.', ' ']);
         let joined = before.ends_with(|c: char| c.is_ascii_alphabetic());
         let qualifier = before_word.rsplit(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();

@@ -134,10 +134,10 @@ fn text_encoding(head: &[u8]) -> Option<TextEncoding> {
     let nul_at = |odd: usize| head.iter().skip(odd).step_by(2).filter(|b| **b == 0).count();
     let (even, odd) = (nul_at(0), nul_at(1));
     let pairs = head.len() / 2;
-    if pairs >= 4 && odd * 10 >= pairs * 9 && even * 10 <= pairs {
+    if pairs >= 4 && odd.saturating_mul(10) >= pairs.saturating_mul(9) && even.saturating_mul(10) <= pairs {
         return Some(TextEncoding::Utf16Le);
     }
-    if pairs >= 4 && even * 10 >= pairs * 9 && odd * 10 <= pairs {
+    if pairs >= 4 && even.saturating_mul(10) >= pairs.saturating_mul(9) && odd.saturating_mul(10) <= pairs {
         return Some(TextEncoding::Utf16Be);
     }
     // A log may hold a stray NUL or two (torch 2.3.0 printed one inside its out-of-memory text).
@@ -145,16 +145,16 @@ fn text_encoding(head: &[u8]) -> Option<TextEncoding> {
         .iter()
         .filter(|b| matches!(b, 0..=8 | 14..=26 | 28..=31 | 127)) // 9..13 are tab and line ends, 27 starts a colour
         .count();
-    if control * 50 > head.len() {
+    if control.saturating_mul(50) > head.len() {
         return None;
     }
     // Bytes above ASCII must be mostly valid UTF-8, or few enough to be an 8-bit encoding of ordinary text.
     let high = head.iter().filter(|b| **b >= 0x80).count();
     let valid = match std::str::from_utf8(head) {
         Ok(_) => true,
-        Err(e) => e.error_len().is_none() && head.len() - e.valid_up_to() < 4,
+        Err(e) => e.error_len().is_none() && head.len().saturating_sub(e.valid_up_to()) < 4,
     };
-    (valid || high * 5 <= head.len()).then_some(TextEncoding::Utf8)
+    (valid || high.saturating_mul(5) <= head.len()).then_some(TextEncoding::Utf8)
 }
 
 /// Whether text is Python source: a name that ends in `.py`, or a beginning that nothing else has.

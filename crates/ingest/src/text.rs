@@ -103,8 +103,9 @@ pub(crate) fn read_with(
     if info.kind == ArtifactKind::Text && !(phases.is_empty() && launches.is_empty()) {
         info.kind = ArtifactKind::JobLog;
     }
-    let topologies = found.topologies;
-    let evidence = Evidence { device_tables, steps, ooms, topologies, phases, launches, ..Evidence::default() };
+    let (topologies, cards, unnumbered) = (found.topologies, found.cards, found.unnumbered);
+    let evidence =
+        Evidence { device_tables, steps, ooms, topologies, phases, launches, cards, unnumbered, ..Evidence::default() };
     note_subjects(&mut info, &evidence, found.devices);
     Ok(Evidence { artifacts: vec![info], ..evidence })
 }

@@ -106,12 +106,12 @@ impl Upload<'_> {
                 ));
             }
             Content::Gzip => {
-                let depth = Depth { codecs: depth.codecs + 1, ..depth };
+                let depth = Depth { codecs: depth.codecs.saturating_add(1), ..depth };
                 let budget = self.budget;
                 self.stream(name, bytes, &mut budget.meter(container::gunzip(&mut peeked)), depth);
             }
             Content::Zstd => {
-                let depth = Depth { codecs: depth.codecs + 1, ..depth };
+                let depth = Depth { codecs: depth.codecs.saturating_add(1), ..depth };
                 let (budget, limits) = (self.budget, self.limits);
                 self.stream(name, bytes, &mut budget.meter(container::unzstd(&mut peeked, limits)), depth);
             }
@@ -205,10 +205,10 @@ impl Upload<'_> {
         // The archive stands before its members; its warnings are known only after them.
         let own = self.evidence.artifacts.len();
         self.evidence.artifacts.push(info(name, ArtifactKind::Archive, bytes));
-        let inside = Depth { archives: depth.archives + 1, codecs: 0 };
+        let inside = Depth { archives: depth.archives.saturating_add(1), codecs: 0 };
         let mut members = 0usize;
         let listed = each(&mut |member| {
-            members += 1;
+            members = members.saturating_add(1);
             self.member(name, member, inside);
             if self.budget.is_spent()
                 || self.is_full()
@@ -275,7 +275,7 @@ impl Upload<'_> {
             self.held = self.held.saturating_add(json::size(&evidence));
             evidence.steps = steps;
         }
-        self.evidence.merge(evidence);
+        self.evidence.append(evidence);
         // A quarter more as room, so that thinning is rare and its cost stays linear.
         let limit = self.limits.max_upload_step_records;
         if self.evidence.steps.len() > limit.saturating_add(limit / 4) {
@@ -290,13 +290,14 @@ impl Upload<'_> {
     fn thin(&mut self) {
         let (dropped, width) =
             thin_together(&mut self.evidence.steps, self.limits.max_upload_step_records, self.thinned.1);
-        self.thinned = (self.thinned.0 + dropped, width);
+        self.thinned = (self.thinned.0.saturating_add(dropped), width);
     }
 
     fn finish(&mut self) {
         if self.evidence.steps.len() > self.limits.max_upload_step_records {
             self.thin();
         }
+        self.evidence.join_cards();
         let (dropped, width) = self.thinned;
         if dropped > 0
             && let Some(first) = self.evidence.artifacts.first_mut()
@@ -393,7 +394,7 @@ impl Read for Peeked<'_> {
         let mut left = self.head.get(self.given..).unwrap_or_default();
         if !left.is_empty() {
             let n = left.read(buf)?;
-            self.given += n;
+            self.given = self.given.saturating_add(n);
             return Ok(n);
         }
         match self.error.take() {

@@ -150,6 +150,63 @@ fn bombs_are_stopped_and_named() {
 }
 
 #[test]
+fn a_long_loop_of_idle_cards_is_no_bomb() {
+    // Two hours of a table each second pack some hundred times, which no limit of a ratio alone would let through.
+    let text: String = (0..7200u32)
+        .map(|second| {
+            SMI.replace("10:41:07", &format!("{:02}:{:02}:{:02}", 10 + second / 3600, second / 60 % 60, second % 60))
+        })
+        .collect();
+    let packed = gz(text.as_bytes());
+    assert!(text.len() > 64 * packed.len(), "{} of {}", packed.len(), text.len());
+    let limits = Limits { ratio_free_bytes: text.len() as u64, ..Limits::default() };
+    for (name, bytes) in [("loop.txt.gz", packed.clone()), ("loop.tar", tar_of(&[("loop.txt.gz", &packed)]))] {
+        let evidence = read_upload(name, &mut Cursor::new(&bytes), &limits);
+        assert_eq!(evidence.device_tables.len(), 7200, "{}", warnings(&evidence));
+        assert!(!warnings(&evidence).contains("bomb"), "{}", warnings(&evidence));
+    }
+    let a_week = 7 * 24 * 3600 * 1500;
+    assert!(Limits::default().ratio_free_bytes > a_week, "a week of a small table each second");
+}
+
+#[test]
+fn packed_members_of_every_archive_are_unpacked() {
+    let (gzip, zstd) = (gz(LOG.as_bytes()), zst(LOG.replace("rank=0", "rank=1").as_bytes()));
+    let members: &[(&str, &[u8])] = &[("node0/rank0.log.gz", &gzip), ("node1/rank1.log.zst", &zstd)];
+    for (name, bytes) in [("a.zip", zip_of(members)), ("a.tar", tar_of(members)), ("a.tar.gz", gz(&tar_of(members)))] {
+        let evidence = read_bytes(name, &bytes);
+        let ranks: Vec<_> = evidence.artifacts.iter().map(|info| info.ranks.as_slice()).collect();
+        assert_eq!(ranks, [&[][..], &[0], &[1]], "{}", warnings(&evidence));
+        assert_eq!(evidence.artifacts[1].kind, ArtifactKind::StepLog);
+    }
+}
+
+#[test]
+fn folders_tell_the_rank_where_files_do_not() {
+    let text = "step 3: allocated=1.5GiB reserved=2GiB\n".as_bytes();
+    let members: &[(&str, &[u8])] = &[
+        ("job/rank_5/stdout.log", text),
+        ("job/worker-2/out.txt", text),
+        ("none_x/attempt_0/3/stderr.log", text),
+        ("node_7/out.txt", text),
+    ];
+    let evidence = read_bytes("logs.tar", &tar_of(members));
+    let ranks: Vec<_> = evidence.artifacts.iter().skip(1).map(|info| info.ranks.as_slice()).collect();
+    assert_eq!(ranks, [&[5][..], &[2], &[3], &[]]);
+}
+
+#[test]
+fn two_pastes_of_one_name_stay_two() {
+    let mut evidence = read_bytes("nvidia-smi.txt", SMI.as_bytes());
+    evidence.merge(read_bytes("nvidia-smi.txt", SMI.replace("10:41:07", "10:42:07").as_bytes()));
+    evidence.merge(read_bytes("nvidia-smi.txt", LOG.as_bytes()));
+    let found: Vec<_> = evidence.artifacts.iter().map(|info| info.name.as_str()).collect();
+    assert_eq!(found, ["nvidia-smi.txt", "nvidia-smi.txt (2)", "nvidia-smi.txt (3)"]);
+    let second = &evidence.device_tables[1];
+    assert_eq!(evidence.artifact_name(second.at.artifact), "nvidia-smi.txt (2)");
+}
+
+#[test]
 fn damage_keeps_what_was_read_before_it() {
     let text: String = (0..20_000).map(|step| LOG.replace("step=1", &format!("step={step}"))).collect();
     let whole = gz(text.as_bytes());

@@ -1,55 +1,19 @@
 //! What a snapshot costs in memory: little when it is real, bounded when it is hostile. Counted at the allocator.
 
+#[path = "support/counting.rs"]
+mod counting;
 #[path = "support/pickler.rs"]
 mod pickler;
 
 use pickler::{Py, Style, pickle};
 use rankscope_ingest::{Limits, ReadContext, ReadError, torch_snapshot};
 use rankscope_model::{ArtifactId, Evidence};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-struct Counting;
-
-static HELD: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call is passed on unchanged to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let held = HELD.fetch_add(layout.size(), Relaxed) + layout.size();
-        PEAK.fetch_max(held, Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    // Growth in place or by moving pages: never both at once in memory, as with large tables.
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        HELD.fetch_sub(layout.size(), Relaxed);
-        let held = HELD.fetch_add(size, Relaxed) + size;
-        PEAK.fetch_max(held, Relaxed);
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        HELD.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Reads `bytes`; gives the result and the peak of what was allocated meanwhile.
 fn measured(bytes: &[u8]) -> (Result<Evidence, ReadError>, usize) {
     let limits = Limits::default();
-    let before = HELD.load(Relaxed);
-    PEAK.store(before, Relaxed);
-    let result =
-        torch_snapshot::read(&mut &*bytes, &ReadContext { artifact: ArtifactId(0), name: "x", limits: &limits });
-    (result, PEAK.load(Relaxed) - before)
+    let ctx = ReadContext { artifact: ArtifactId(0), name: "x", limits: &limits };
+    counting::measured(|| torch_snapshot::read(&mut &*bytes, &ctx))
 }
 
 fn repeated(head: &[u8], unit: &[u8], times: u32) -> Vec<u8> {

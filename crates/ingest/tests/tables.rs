@@ -205,6 +205,52 @@ fn rows_that_a_narrow_terminal_broke_are_joined() {
     }
 }
 
+/// Breaks a line between words, as mail programs and forums do; a word alone is broken where it must be.
+fn folded(line: &str, width: usize) -> Vec<String> {
+    let mut pieces = Vec::new();
+    let mut rest: Vec<char> = line.trim_end().chars().collect();
+    while rest.len() > width {
+        let at = rest.iter().take(width).rposition(|c| *c == ' ').filter(|at| *at > 0).unwrap_or(width);
+        let tail = rest.split_off(at);
+        pieces.push(rest.iter().collect::<String>().trim_end().to_owned());
+        rest = tail.into_iter().skip_while(|c| *c == ' ').collect();
+    }
+    pieces.push(rest.into_iter().collect());
+    pieces
+}
+
+#[test]
+fn rows_that_a_quote_broke_between_words_are_joined() {
+    let facts = |e: &rankscope_model::Evidence| {
+        let table = &e.device_tables[0];
+        let devices: Vec<_> = table.devices.iter().map(|d| (d.subject, d.used, d.total)).collect();
+        let processes: Vec<_> = table.processes.iter().map(|p| (p.subject, p.pid, p.kind.clone(), p.used)).collect();
+        (devices, processes, table.listing, table.cuda_version.clone(), e.device_tables.len())
+    };
+    for (name, text) in [
+        ("418", include_str!("data/smi-418-stray.txt")),
+        ("550", include_str!("data/smi-550-mig.txt")),
+        ("610", include_str!("data/smi-610-windows.txt")),
+    ] {
+        let whole = facts(&read_bytes("smi.txt", text.as_bytes()));
+        for width in [68, 74, 76, 78] {
+            for (first, next) in [("", ""), ("> ", "> "), ("> ", ""), (">> ", ">> ")] {
+                let mut quoted = String::from("On Monday somebody wrote:\n");
+                for line in text.lines() {
+                    for (at, piece) in folded(line, width).iter().enumerate() {
+                        writeln!(quoted, "{}{piece}", if at == 0 { first } else { next }).unwrap();
+                    }
+                }
+                let evidence = read_bytes("post.txt", quoted.as_bytes());
+                assert_eq!(facts(&evidence), whole, "{name} at {width} behind {first:?}:\n{quoted}");
+            }
+        }
+        // Blanks in a row mean nothing, and pages show several as one.
+        let single: String = text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect();
+        assert_eq!(facts(&read_bytes("post.txt", single.as_bytes())), whole, "{name}:\n{single}");
+    }
+}
+
 #[test]
 fn log_lines_with_bars_are_left_to_the_other_readers() {
     let (head, _) = include_str!("data/smi-418-stray.txt").split_once("|   1  Tesla").unwrap();

@@ -3,6 +3,7 @@
 //! Missing is `None`, never zero. Every row says where it was read.
 
 use crate::artifact::{ArtifactId, ArtifactInfo, Provenance};
+use crate::card::CardName;
 use crate::launch::LaunchEvidence;
 use crate::phase::PhaseMark;
 use crate::probe::ProbeEvidence;
@@ -49,14 +50,37 @@ pub struct Evidence {
     /// Processes whose probe spoke, in the order of their logs.
     #[serde(default)]
     pub probes: Vec<ProbeEvidence>,
+    /// Cards whose UUID was printed with their index, each once per file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cards: Vec<CardName>,
+    /// Cards whose UUID was printed without an index: the number here is that of their appearance in the file, until
+    /// another file tells their index.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unnumbered: Vec<CardName>,
 }
 
 impl Evidence {
-    /// Appends `other`, renumbering its artifacts.
-    pub fn merge(&mut self, mut other: Self) {
+    /// Appends `other` and joins what speaks of the same cards: those that one file names by UUID alone get the indices
+    /// that another file tells.
+    pub fn merge(&mut self, other: Self) {
+        let concerns_cards = !(other.cards.is_empty() && other.unnumbered.is_empty() && other.launches.is_empty());
+        self.append(other);
+        if concerns_cards {
+            self.join_cards();
+        }
+    }
+
+    /// Appends `other`, renumbering its artifacts. Artifacts that share a name are told apart by a number behind it. Of
+    /// many files, [`Self::join_cards`] is called once, behind the last.
+    pub fn append(&mut self, mut other: Self) {
         let base = u32::try_from(self.artifacts.len()).unwrap_or(u32::MAX);
         other.shift_artifacts(base);
-        self.artifacts.append(&mut other.artifacts);
+        for mut info in std::mem::take(&mut other.artifacts) {
+            info.name = self.free_name(info.name);
+            self.artifacts.push(info);
+        }
+        self.cards.append(&mut other.cards);
+        self.unnumbered.append(&mut other.unnumbered);
         self.device_tables.append(&mut other.device_tables);
         self.steps.append(&mut other.steps);
         self.ooms.append(&mut other.ooms);
@@ -67,6 +91,26 @@ impl Evidence {
         self.phases.append(&mut other.phases);
         self.launches.append(&mut other.launches);
         self.probes.append(&mut other.probes);
+    }
+
+    /// `name`, with a number behind it if an artifact has it already: `nvidia-smi.txt (2)`.
+    fn free_name(&self, name: String) -> String {
+        let is_free = |name: &str| self.artifacts.iter().all(|info| info.name != name);
+        if is_free(&name) {
+            return name;
+        }
+        // The numbers of a name are given in order, so the count of its bearers is nearly always the next free one.
+        let bearers = self.artifacts.iter().filter(|info| {
+            info.name.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(" ("))
+        });
+        let mut number = bearers.count();
+        loop {
+            number = number.saturating_add(1);
+            let numbered = format!("{name} ({number})");
+            if is_free(&numbered) {
+                return numbered;
+            }
+        }
     }
 
     /// The artifact's display name, or an empty text for an id that does not exist.
@@ -91,6 +135,8 @@ impl Evidence {
             script.facts.iter_mut().for_each(|fact| shift(&mut fact.at));
         }
         self.phases.iter_mut().for_each(|mark| shift(&mut mark.at));
+        self.cards.iter_mut().for_each(|card| shift(&mut card.at));
+        self.unnumbered.iter_mut().for_each(|card| shift(&mut card.at));
         for launch in &mut self.launches {
             shift(&mut launch.at);
             launch.facts.iter_mut().for_each(|fact| shift(&mut fact.at));

@@ -5,6 +5,7 @@
 //! format, no rule and no page, and compiles to wasm.
 
 mod artifact;
+mod card;
 mod cause;
 mod checklist;
 mod comparison;
@@ -26,6 +27,7 @@ mod topology;
 mod units;
 
 pub use artifact::{ArtifactId, ArtifactInfo, ArtifactKind, EvidenceRef, Place, Provenance, Warning};
+pub use card::{CardName, NUMBERED_BY_ORDER};
 pub use cause::CauseLabel;
 pub use checklist::{Item, ItemStatus, Stage};
 pub use comparison::{

@@ -3,8 +3,8 @@
 //! Knows no format. A panic is a finding; so are evidence that does not survive its own format and evidence that grows
 //! far beyond its input.
 
-use rankscope_ingest::{Limits, ReadContext, ReadError, read_upload};
-use rankscope_model::{ArtifactId, Evidence};
+use rankscope_ingest::{Limits, ReadContext, ReadError, launch as launch_text, read_upload};
+use rankscope_model::{ArtifactId, Evidence, LaunchSource};
 use std::io::{BufRead, Cursor};
 
 /// A reader of one format.
@@ -31,6 +31,32 @@ pub fn upload(bytes: &[u8]) {
     if !packed {
         check(&evidence, bytes.len());
     }
+}
+
+/// Gives `bytes` to the readers of launches: as each kind of text, whatever it looks like.
+pub fn launch(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let limits = Limits::default();
+    let ctx = ReadContext { artifact: ArtifactId(0), name: "rank1", limits: &limits };
+    let _ = launch_text::source_of("run.sh", bytes);
+    for source in [
+        LaunchSource::Environment,
+        LaunchSource::Script,
+        LaunchSource::AccelerateConfig,
+        LaunchSource::DeepspeedConfig,
+    ] {
+        if let Ok(evidence) = launch_text::read(source, &text, &ctx) {
+            check(&evidence, bytes.len());
+        }
+    }
+}
+
+/// Gives `bytes` to the reader of the memory viewer's pages, behind the beginning of such a page.
+pub fn page(bytes: &[u8]) {
+    let mut page = b"<!DOCTYPE html><script src=\"MemoryViz.js\"></script>".to_vec();
+    page.extend_from_slice(bytes);
+    let evidence = read_upload("page.html", &mut Cursor::new(page), &Limits::default());
+    assert!(!evidence.artifacts.is_empty(), "an upload is at least named");
 }
 
 fn check(evidence: &Evidence, input: usize) {

@@ -43,7 +43,7 @@ struct Doubt {
 
 impl Doubt {
     fn add(&mut self, line: u64) {
-        self.count += 1;
+        self.count = self.count.saturating_add(1);
         if self.count == 1 {
             self.first = line;
         }
@@ -53,7 +53,7 @@ impl Doubt {
         if self.count == 0 {
             self.first = line;
         }
-        self.count += count;
+        self.count = self.count.saturating_add(count);
     }
 
     fn rows(self) -> String {
@@ -168,7 +168,7 @@ impl CsvReader {
                     self.take(at, &row, line, sink);
                     return true;
                 }
-                _ => printer.gap += 1,
+                _ => printer.gap = printer.gap.saturating_add(1),
             }
             if printer.gap <= 1 && printer.layout.is_cut_row(line.body) {
                 self.cut.add(line.number);

@@ -113,7 +113,7 @@ impl GpustatReader {
             utilization_percent: share.and_then(values::percent),
             ..DeviceRow::new(at.clone(), subject)
         });
-        for cell in cells.iter().skip(memory_at + 1) {
+        for cell in cells.iter().skip(memory_at.saturating_add(1)) {
             for word in cell.split_ascii_whitespace().take(MAX_ROWS) {
                 if let Some(process) = process(word, &at, subject)
                     && open.table.processes.len() < MAX_ROWS

@@ -86,7 +86,7 @@ fn begins_array(body: &str) -> bool {
 
 impl Open {
     fn push(&mut self, body: &str) {
-        self.lines += 1;
+        self.lines = self.lines.saturating_add(1);
         self.text.push_str(body);
         self.text.push('\n');
         for b in body.bytes() {
@@ -94,7 +94,7 @@ impl Open {
                 _ if self.is_escaped => self.is_escaped = false,
                 b'\\' if self.in_string => self.is_escaped = true,
                 b'"' => self.in_string = !self.in_string,
-                b'{' | b'[' if !self.in_string => self.depth += 1,
+                b'{' | b'[' if !self.in_string => self.depth = self.depth.saturating_add(1),
                 b'}' | b']' if !self.in_string => self.depth = self.depth.saturating_sub(1),
                 _ => {}
             }

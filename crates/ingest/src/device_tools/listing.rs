@@ -17,12 +17,16 @@ pub(super) fn line(line: &Line<'_>, last_gpu: &mut Option<u32>, sink: &mut Sink<
         && let Some(index) = values::index(index)
     {
         sink.identify(None, Some(uuid), index);
+        sink.name_card(&sink.at(line), uuid, index, None);
         sink.see_device(index);
         *last_gpu = Some(index);
     } else if before.trim_start().starts_with("MIG ") && before.contains("Device") {
         // Its instances are not printed here; its memory is part of the GPU above it.
         if let Some(index) = *last_gpu {
             sink.identify(None, Some(uuid), index);
+            let number =
+                before.rsplit_once("Device").and_then(|(_, number)| values::index(number.trim_end_matches([':', ' '])));
+            sink.name_card(&sink.at(line), uuid, index, number);
         }
     } else {
         return false;

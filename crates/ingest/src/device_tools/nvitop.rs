@@ -57,7 +57,7 @@ impl NvitopReader {
         let is_open = self.open.as_ref().is_some_and(|open| open.writer == line.label.writer());
         if !is_box {
             if let Some(open) = self.open.as_mut().filter(|_| is_open) {
-                open.gap += 1;
+                open.gap = open.gap.saturating_add(1);
                 if open.gap > MAX_GAP {
                     self.finish(sink);
                 }

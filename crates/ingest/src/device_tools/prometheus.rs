@@ -218,7 +218,7 @@ impl<'a> Sample<'a> {
                 return None;
             }
             labels.push((key.trim(), after.get(..end)?));
-            rest = after.get(end + 1..)?;
+            rest = after.get(end.saturating_add(1)..)?;
         }
         let mut words = rest.split_ascii_whitespace();
         let value: f64 = words.next()?.parse().ok()?;

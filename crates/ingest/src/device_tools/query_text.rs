@@ -77,7 +77,7 @@ impl QueryText {
         let Some(open) = self.open.as_mut().filter(|open| open.writer == line.label.writer()) else { return false };
         let at = sink.at(line);
         let used = open.line(line, &at);
-        open.gap = if used { 0 } else { open.gap + 1 };
+        open.gap = if used { 0 } else { open.gap.saturating_add(1) };
         if open.gap > if open.is_flat { MAX_FLAT_GAP } else { MAX_GAP } {
             self.finish(sink);
         }

@@ -66,7 +66,7 @@ impl QueryXml {
         // A log line between the lines of a report begins with no tag, and is none of its texts.
         let Some(open) = &mut self.open else { return false };
         let is_inside = body.starts_with('<') || open.waits();
-        open.gap = if is_inside { 0 } else { open.gap + 1 };
+        open.gap = if is_inside { 0 } else { open.gap.saturating_add(1) };
         if is_inside {
             self.feed(body, line, sink);
         } else if open.gap > MAX_GAP {
@@ -109,8 +109,8 @@ enum Fed {
 fn root(body: &str) -> Option<usize> {
     body.match_indices("smi_log").find_map(|(at, _)| {
         let from = at.saturating_sub(MAX_PREFIX);
-        let start = from + body.as_bytes().get(from..at)?.iter().rposition(|b| *b == b'<')?;
-        let name = body.get(start + 1..at)?;
+        let start = from.saturating_add(body.as_bytes().get(from..at)?.iter().rposition(|b| *b == b'<')?);
+        let name = body.get(start.saturating_add(1)..at)?;
         name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_').then_some(start)
     })
 }

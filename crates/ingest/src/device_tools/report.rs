@@ -5,7 +5,9 @@
 use super::sink::{Numbering, Sink};
 use super::values;
 use crate::clock;
-use rankscope_model::{ArtifactKind, DeviceRow, DeviceTable, Place, ProcessListing, ProcessRow, Provenance, Subject};
+use rankscope_model::{
+    ArtifactKind, DeviceRow, DeviceTable, NUMBERED_BY_ORDER, Place, ProcessListing, ProcessRow, Provenance, Subject,
+};
 
 /// GPUs, slices or processes in one report beyond this are not real.
 const MAX_ROWS: usize = 4096;
@@ -98,7 +100,7 @@ impl Report {
             return;
         }
         let index = u32::try_from(self.gpus).unwrap_or(u32::MAX);
-        self.gpus += 1;
+        self.gpus = self.gpus.saturating_add(1);
         self.gpu = Some(self.table.devices.len());
         self.table.devices.push(DeviceRow {
             bus_id: values::word(bus_id),
@@ -179,7 +181,7 @@ impl Report {
             | Fact::ProcessName
             | Fact::ProcessUsed => self.set_process(fact, value, at),
             Fact::Processes => {
-                self.listed_gpus += 1;
+                self.listed_gpus = self.listed_gpus.saturating_add(1);
                 self.is_withheld |= values::is_absent(value) && !matches!(value.trim(), "" | "None");
             }
             _ => self.set_gpu(fact, value),
@@ -265,15 +267,17 @@ impl Report {
             (_, false) => ProcessListing::Listed,
         };
         let line = super::sink::first_line(&self.table.at);
+        let mut numbering = Numbering::Printed;
         if let Some(attached) = self.attached.filter(|attached| *attached != self.gpus) {
+            numbering = Numbering::ByOrder;
             sink.warn(format!(
-                "line {line}: the report shows {} of {attached} GPUs, so they are numbered in the order in which they \
-                 appear; upload the report of all GPUs",
+                "line {line}: the report shows {} of {attached} GPUs, so they are {NUMBERED_BY_ORDER}; upload the report \
+                 of all GPUs, or the output of `nvidia-smi -L` too",
                 self.gpus
             ));
         }
         // Physical GPUs first.
         self.table.devices.sort_by_key(|row| matches!(row.subject, Subject::MigSlice { .. }));
-        sink.push(ArtifactKind::NvidiaSmiQuery, self.table, Numbering::Printed);
+        sink.push(ArtifactKind::NvidiaSmiQuery, self.table, numbering);
     }
 }

@@ -109,7 +109,7 @@ impl RocmReader {
             }
             Taken::Last => self.finish(sink),
             Taken::No => {
-                open.gap += 1;
+                open.gap = open.gap.saturating_add(1);
                 if open.gap > MAX_GAP {
                     self.finish(sink);
                 }

@@ -7,7 +7,8 @@ use super::values::{plain_bus_id, plain_uuid};
 use crate::context::ReadContext;
 use crate::lines::Line;
 use rankscope_model::{
-    ArtifactKind, Bytes, DeviceTable, Place, ProcessListing, Provenance, Subject, Topology, UnixMicros,
+    ArtifactKind, Bytes, CardName, DeviceTable, NUMBERED_BY_ORDER, Place, ProcessListing, Provenance, Subject,
+    Topology, UnixMicros,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +24,8 @@ const MAX_TIME_GAP: u64 = 3;
 pub(crate) enum Numbering {
     /// By indices that were printed, or that follow from a complete list in order.
     Printed,
+    /// In the order of a list that is not complete.
+    ByOrder,
     /// By [`Sink::number`]: no index was printed.
     ByName,
 }
@@ -77,6 +80,8 @@ pub(crate) struct Sink<'c> {
     topologies: Vec<Topology>,
     /// Cards with a known index.
     known: Names,
+    /// The same by UUID, each once, for other files.
+    cards: BTreeMap<String, CardName>,
     /// Cards without one, and their numbers until the end.
     unnumbered: Names,
     /// The names of the unnumbered, by number.
@@ -99,6 +104,10 @@ pub(crate) struct Found {
     pub(crate) warnings: Vec<String>,
     /// GPUs that were named, with or without memory.
     pub(crate) devices: BTreeSet<u32>,
+    /// Cards whose UUID was printed with their index.
+    pub(crate) cards: Vec<CardName>,
+    /// Cards whose UUID was printed without an index, with the numbers that they have here.
+    pub(crate) unnumbered: Vec<CardName>,
 }
 
 impl<'c> Sink<'c> {
@@ -112,6 +121,7 @@ impl<'c> Sink<'c> {
             thinned: 0,
             topologies: Vec::new(),
             known: Names::default(),
+            cards: BTreeMap::new(),
             unnumbered: Names::default(),
             unnumbered_names: Vec::new(),
             lines: BTreeMap::new(),
@@ -124,7 +134,7 @@ impl<'c> Sink<'c> {
 
     /// Counts lines that were read as `kind`.
     pub(crate) fn count(&mut self, kind: ArtifactKind, lines: u64) {
-        *self.lines.entry(kind).or_default() += lines;
+        *self.lines.entry(kind).or_default() = (*self.lines.entry(kind).or_default()).saturating_add(lines);
     }
 
     /// This line as a place.
@@ -157,6 +167,16 @@ impl<'c> Sink<'c> {
         self.known.put(bus_id.and_then(plain_bus_id).as_deref(), uuid.and_then(plain_uuid).as_deref(), index);
     }
 
+    /// Learns the UUID of a card, or of a MIG device on it.
+    pub(crate) fn name_card(&mut self, at: &Provenance, uuid: &str, index: u32, mig: Option<u32>) {
+        if let Some(plain) = plain_uuid(uuid)
+            && (self.cards.len() < MAX_CARDS)
+        {
+            let card = CardName { at: at.clone(), uuid: uuid.to_owned(), index, mig };
+            self.cards.entry(plain).or_insert(card);
+        }
+    }
+
     /// A number for a card whose index was not printed; holds for tables with [`Numbering::ByName`] only.
     pub(crate) fn number(&mut self, bus_id: Option<&str>, uuid: Option<&str>) -> Option<u32> {
         let (bus_id, uuid) = (bus_id.and_then(plain_bus_id), uuid.and_then(plain_uuid));
@@ -187,11 +207,12 @@ impl<'c> Sink<'c> {
 
     /// Takes a finished reading. One that tells neither memory nor processes leaves only the names of its GPUs.
     pub(crate) fn push(&mut self, kind: ArtifactKind, table: DeviceTable, numbering: Numbering) {
-        if numbering == Numbering::Printed {
-            for row in &table.devices {
-                if let Subject::Device(index) = row.subject {
-                    self.identify(row.bus_id.as_deref(), row.uuid.as_deref(), index);
-                    self.see_device(index);
+        for row in table.devices.iter().filter(|_| numbering != Numbering::ByName) {
+            if let Subject::Device(index) = row.subject {
+                self.identify(row.bus_id.as_deref(), row.uuid.as_deref(), index);
+                self.see_device(index);
+                if let Some(uuid) = row.uuid.as_deref().filter(|_| numbering == Numbering::Printed) {
+                    self.name_card(&row.at, uuid, index, None);
                 }
             }
         }
@@ -202,9 +223,9 @@ impl<'c> Sink<'c> {
             }
             return;
         }
-        self.rows += cost(&table);
+        self.rows = self.rows.saturating_add(cost(&table));
         let position = self.seen.entry(kind).or_default();
-        *position += 1;
+        *position = (*position).saturating_add(1);
         self.kept.push(Kept { table, kind, numbering, position: *position });
         let limit = self.limit();
         // Half as much again as room, so that thinning is rare and its cost stays linear.
@@ -221,7 +242,7 @@ impl<'c> Sink<'c> {
 
     /// Counts rows that were added to a table handed out by [`Self::last`].
     pub(crate) fn added(&mut self, rows: usize) {
-        self.rows += rows;
+        self.rows = self.rows.saturating_add(rows);
     }
 
     fn limit(&self) -> usize {
@@ -244,7 +265,7 @@ impl<'c> Sink<'c> {
             peaks.values().filter_map(|(_, at)| self.kept.get(*at)).map(|kept| (kept.kind, kept.position)).collect();
         self.merge_buckets(&at_peak);
         while self.rows > self.limit() && self.shift < 63 {
-            self.shift += 1;
+            self.shift = self.shift.saturating_add(1);
             self.merge_buckets(&at_peak);
         }
         // More cards than room: no bucket can help.
@@ -253,7 +274,7 @@ impl<'c> Sink<'c> {
                 self.rows = self.rows.saturating_sub(cost(&kept.table));
             }
         }
-        self.thinned += (before - self.kept.len()) as u64;
+        self.thinned = self.thinned.saturating_add(before.saturating_sub(self.kept.len()) as u64);
     }
 
     fn merge_buckets(&mut self, at_peak: &BTreeSet<(ArtifactKind, u64)>) {
@@ -287,6 +308,9 @@ impl<'c> Sink<'c> {
         }
         let numbers = self.final_numbers();
         let mut doubtful: BTreeMap<ArtifactKind, Provenance> = BTreeMap::new();
+        let mut unnumbered = Unnumbered::default();
+        let by_order = self.kept.iter().filter(|kept| kept.numbering == Numbering::ByOrder);
+        by_order.for_each(|kept| unnumbered.see(&kept.table));
         for kept in self.kept.iter_mut().filter(|kept| kept.numbering == Numbering::ByName) {
             let mut is_sure = true;
             let mut number = |subject: &mut Subject| {
@@ -300,14 +324,15 @@ impl<'c> Sink<'c> {
             kept.table.devices.iter_mut().for_each(|row| number(&mut row.subject));
             kept.table.processes.iter_mut().for_each(|row| number(&mut row.subject));
             if !is_sure {
+                unnumbered.see(&kept.table);
                 doubtful.entry(kept.kind).or_insert_with(|| kept.table.at.clone());
             }
         }
         for at in doubtful.into_values() {
             let line = first_line(&at);
             self.warn(format!(
-                "line {line}: the rows name GPUs without their index, so they are numbered here in the order in which \
-                 they appear; add `index` to the query, or the output of `nvidia-smi -L`, to have their own numbers"
+                "line {line}: the rows name GPUs without their index, so they are {NUMBERED_BY_ORDER}; add `index` to the \
+                 query, or upload the output of `nvidia-smi -L` too, to have their own numbers"
             ));
         }
         for (kind, line) in std::mem::take(&mut self.without_memory) {
@@ -329,7 +354,15 @@ impl<'c> Sink<'c> {
         }
         let mut tables: Vec<DeviceTable> = self.kept.into_iter().map(|kept| kept.table).collect();
         tables.sort_by_key(|table| table.at.place);
-        Found { tables, topologies: self.topologies, lines: self.lines, warnings: self.warnings, devices: self.devices }
+        Found {
+            tables,
+            topologies: self.topologies,
+            lines: self.lines,
+            warnings: self.warnings,
+            devices: self.devices,
+            cards: self.cards.into_values().collect(),
+            unnumbered: unnumbered.finish(),
+        }
     }
 
     /// The index of every unnumbered card, and whether it is certain. Cards that nothing names get what is left.
@@ -348,7 +381,7 @@ impl<'c> Sink<'c> {
                     return (index, true);
                 }
                 while taken.contains(&next) {
-                    next += 1;
+                    next = next.saturating_add(1);
                 }
                 taken.insert(next);
                 (next, false)
@@ -357,9 +390,35 @@ impl<'c> Sink<'c> {
     }
 }
 
+/// Cards of one file without an index, for other files to number. A file that names more than a node has is of several
+/// nodes, and no index of one node is that of another.
+#[derive(Default)]
+struct Unnumbered {
+    cards: BTreeMap<u32, CardName>,
+}
+
+impl Unnumbered {
+    const MAX: usize = 64;
+
+    fn see(&mut self, table: &DeviceTable) {
+        for row in &table.devices {
+            if let (Subject::Device(index), Some(uuid)) = (row.subject, &row.uuid)
+                && self.cards.len() <= Self::MAX
+            {
+                let card = || CardName { at: row.at.clone(), uuid: uuid.clone(), index, mig: None };
+                self.cards.entry(index).or_insert_with(card);
+            }
+        }
+    }
+
+    fn finish(self) -> Vec<CardName> {
+        if self.cards.len() > Self::MAX { Vec::new() } else { self.cards.into_values().collect() }
+    }
+}
+
 /// Rows that a table holds in memory, its own head counted as one.
 fn cost(table: &DeviceTable) -> usize {
-    1 + table.devices.len() + table.processes.len()
+    table.devices.len().saturating_add(1).saturating_add(table.processes.len())
 }
 
 /// The used figures of a table.

@@ -124,7 +124,7 @@ impl Open {
                 self.topology.links.push(GpuLink { a: index, b: *other, kind });
             }
         }
-        let affinity = |at: usize| rest.get(self.columns.len() + at).and_then(|text| values::word(text));
+        let affinity = |at: usize| rest.get(self.columns.len().saturating_add(at)).and_then(|text| values::word(text));
         self.topology.gpus.push(TopologyGpu { device: index, cpu_affinity: affinity(0), numa_affinity: affinity(1) });
         true
     }

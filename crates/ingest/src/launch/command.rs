@@ -72,7 +72,7 @@ impl Reading<'_> {
             } else if !is_wrapper(word) {
                 break;
             }
-            at += 1;
+            at = at.saturating_add(1);
         }
         let words = words.get(at..).unwrap_or_default();
         if !words.first().is_some_and(|first| TALK.contains(&base(first))) {
@@ -83,10 +83,10 @@ impl Reading<'_> {
     fn options(&mut self, words: &[String], depth: u32) {
         let mut at = 0;
         while let Some(word) = words.get(at) {
-            at += 1;
+            at = at.saturating_add(1);
             let rest = words.get(at..).unwrap_or_default();
             let Some(option) = word.strip_prefix('-').filter(|o| !o.is_empty()) else {
-                at += self.word(word, rest, depth);
+                at = at.saturating_add(self.word(word, rest, depth));
                 continue;
             };
             let option = option.strip_prefix('-').unwrap_or(option);
@@ -105,7 +105,7 @@ impl Reading<'_> {
             let is_flag = matches!(name, "use_deepspeed" | "use_fsdp" | "multi_gpu");
             let used = self.option(name, value) && !is_flag;
             if used && inline.is_none() && !is_glued && next.is_some() {
-                at += 1;
+                at = at.saturating_add(1);
             }
         }
     }
@@ -163,12 +163,12 @@ impl Reading<'_> {
         else {
             return 0;
         };
-        let Some(script) = rest.get(at + 1).filter(|_| depth < MAX_NESTING) else { return 0 };
+        let Some(script) = rest.get(at.saturating_add(1)).filter(|_| depth < MAX_NESTING) else { return 0 };
         for command in shell::commands(script) {
             let words: Vec<String> = command.words.iter().map(|w| shell::expanded(w, self.variables)).collect();
-            self.command(&words, depth + 1);
+            self.command(&words, depth.saturating_add(1));
         }
-        at + 2
+        at.saturating_add(2)
     }
 
     /// What stands behind `python`: flags, then a module or a file.
@@ -183,11 +183,11 @@ impl Reading<'_> {
                 if !self.program {
                     self.name_program(first);
                 }
-                return flags + 1;
+                return flags.saturating_add(1);
             }
             return flags;
         }
-        let module = rest.get(flags + 1).map(String::as_str).unwrap_or_default();
+        let module = rest.get(flags.saturating_add(1)).map(String::as_str).unwrap_or_default();
         match module {
             "torch.distributed.run" | "torch.distributed.launch" => self.start(Starter::Torchrun),
             "accelerate.commands.launch" => self.start(Starter::Accelerate),
@@ -207,7 +207,7 @@ impl Reading<'_> {
                 }
             }
         }
-        flags + 2
+        flags.saturating_add(2)
     }
 
     /// Reads an option; `true` if its value was understood.

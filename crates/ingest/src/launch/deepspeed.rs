@@ -127,7 +127,7 @@ fn place<'t>(text: &'t str, key: &str) -> (u64, &'t str) {
 
 fn offset_of(text: &str, line: usize, column: usize) -> u64 {
     let before: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
-    (before + column) as u64
+    before.saturating_add(column) as u64
 }
 
 #[cfg(test)]

@@ -37,13 +37,13 @@ pub(super) fn is_dump(head: &str) -> bool {
     let mut variables = 0usize;
     let mut usual = false;
     for line in head.lines().filter(|line| !line.trim().is_empty()) {
-        lines += 1;
+        lines = lines.saturating_add(1);
         if let Some((name, _)) = variable(line) {
-            variables += 1;
+            variables = variables.saturating_add(1);
             usual |= USUAL.contains(&name);
         }
     }
-    usual && variables >= 3 && variables * 10 >= lines * 8
+    usual && variables >= 3 && variables.saturating_mul(10) >= lines.saturating_mul(8)
 }
 
 fn variable(line: &str) -> Option<(&str, &str)> {
@@ -58,7 +58,7 @@ pub(super) fn read(text: &str, facts: &mut Facts<'_>) {
     let mut line = 1u64;
     for piece in text.split(separator) {
         let first = line;
-        line += piece.matches('\n').count() as u64 + u64::from(separator == '\n');
+        line = line.saturating_add((piece.matches('\n').count() as u64).saturating_add(u64::from(separator == '\n')));
         let Some((name, value)) = variable(piece.trim_end_matches('\r')) else { continue };
         if let Some(setting) = variables::setting(name, value) {
             found.push((first, piece, setting));

@@ -112,7 +112,7 @@ impl<'c> Facts<'c> {
             return;
         }
         if self.kept.len() >= self.ctx.limits.max_launch_facts {
-            self.dropped += 1;
+            self.dropped = self.dropped.saturating_add(1);
             return;
         }
         let at = Provenance { time, ..Provenance::line(self.ctx.artifact, line, &secret::masked(beginning(text))) };

@@ -28,10 +28,10 @@ pub(super) fn commands(text: &str) -> Vec<Command> {
     while let Some(c) = chars.next() {
         match c {
             '\\' => match chars.next() {
-                Some('\n') => reader.line += 1,
+                Some('\n') => reader.line = reader.line.saturating_add(1),
                 Some('\r') if chars.peek() == Some(&'\n') => {
                     chars.next();
-                    reader.line += 1;
+                    reader.line = reader.line.saturating_add(1);
                 }
                 Some(c) => reader.push(c),
                 None => {}
@@ -48,7 +48,7 @@ pub(super) fn commands(text: &str) -> Vec<Command> {
                     match c {
                         '"' => break,
                         '\\' => match chars.next() {
-                            Some('\n') => reader.line += 1,
+                            Some('\n') => reader.line = reader.line.saturating_add(1),
                             Some(c @ ('"' | '\\' | '$' | '`')) => reader.push(c),
                             Some(c) => {
                                 reader.push('\\');
@@ -77,7 +77,7 @@ pub(super) fn commands(text: &str) -> Vec<Command> {
             }
             '\n' => {
                 reader.end_command();
-                reader.line += 1;
+                reader.line = reader.line.saturating_add(1);
                 if let Some(end) = reader.document.take() {
                     skip_document(&mut chars, &end, &mut reader.line);
                 }
@@ -99,12 +99,12 @@ fn skip_document(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, end: &str
     let mut current = String::new();
     for c in chars.by_ref() {
         if c != '\n' {
-            if current.len() <= end.len() + 64 {
+            if current.len() <= end.len().saturating_add(64) {
                 current.push(c);
             }
             continue;
         }
-        *line += 1;
+        *line = (*line).saturating_add(1);
         if current.trim() == end {
             return;
         }
@@ -139,7 +139,7 @@ impl Reader {
             word.push(c);
         }
         if c == '\n' {
-            self.line += 1;
+            self.line = self.line.saturating_add(1);
         }
     }
 
@@ -178,7 +178,7 @@ pub(super) fn expanded(word: &str, variables: &Variables) -> String {
     let mut rest = word;
     while let Some(at) = rest.find('$') {
         out.push_str(rest.get(..at).unwrap_or_default());
-        rest = rest.get(at + 1..).unwrap_or_default();
+        rest = rest.get(at.saturating_add(1)..).unwrap_or_default();
         let (name, default, used) = if let Some(inner) = rest.strip_prefix('{') {
             let Some(end) = inner.find('}') else {
                 out.push('$');
@@ -186,7 +186,7 @@ pub(super) fn expanded(word: &str, variables: &Variables) -> String {
             };
             let inner = inner.get(..end).unwrap_or_default();
             let (name, default) = inner.split_once(":-").map_or((inner, None), |(n, d)| (n, Some(d)));
-            (name, default, end + 2)
+            (name, default, end.saturating_add(2))
         } else {
             let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
             (rest.get(..end).unwrap_or_default(), None, end)

@@ -34,6 +34,8 @@ const MAX_GAP: u64 = 3;
 const MAX_PRINTERS: usize = 256;
 /// A row narrower than this was not broken by a terminal.
 const MIN_TERMINAL: usize = 40;
+/// Bars of the widest row, that of a MIG device.
+const MAX_BARS: usize = 5;
 
 /// Gathers tables line by line.
 pub(crate) struct TableReader<'c> {
@@ -87,7 +89,7 @@ impl<'c> TableReader<'c> {
             return false;
         }
         let used = self.try_line(line);
-        self.lines_used += u64::from(used);
+        self.lines_used = self.lines_used.saturating_add(u64::from(used));
         used
     }
 
@@ -139,10 +141,22 @@ impl<'c> TableReader<'c> {
         self.row(index, row, line.number, at)
     }
 
-    /// Whether a line that begins with blanks and a bar is the rest of a held row, and no row of its own.
+    /// Whether a line is the rest of a held row although it begins with a bar: behind blanks that the row has not, or
+    /// where a row was broken between words, in front of a bar.
     fn goes_on(&self, line: &Line<'_>) -> bool {
-        let held = || self.printers.get(self.find(line.label, "")?)?.held.as_ref();
-        line.body.ends_with('|') && has_indent(line) && held().is_some_and(|held| !held.has_indent)
+        if !line.body.ends_with('|') {
+            return false;
+        }
+        let Some(printer) = self.find(line.label, "").and_then(|index| self.printers.get(index)) else { return false };
+        let Some(held) = &printer.held else { return false };
+        let is_rest = || {
+            line.body.starts_with('|')
+                && (!held.row.ends_with('|') || is_blank(&held.row))
+                && !line.body.contains(['=', '-', '+'])
+                && bars(&held.row).saturating_add(bars(line.body)) <= MAX_BARS
+                && printer.open.as_ref().is_some_and(|open| !open.stands_alone(line.body))
+        };
+        (has_indent(line) && !held.has_indent) || is_rest()
     }
 
     /// A line that is no row: perhaps the rest of one, else it counts against the table of its writer.
@@ -170,7 +184,7 @@ impl<'c> TableReader<'c> {
             return true;
         }
         if let Some(printer) = self.printers.get_mut(index) {
-            printer.gap += 1;
+            printer.gap = printer.gap.saturating_add(1);
             if printer.gap > MAX_GAP {
                 self.close(index);
                 self.printers.remove(index);
@@ -194,7 +208,7 @@ impl<'c> TableReader<'c> {
         }
         let prefix = prefix.to_owned();
         self.printers.push(Printer { writer: label.writer(), prefix, open: None, time: None, held: None, gap: 0 });
-        self.printers.len() - 1
+        self.printers.len().saturating_sub(1)
     }
 
     fn start(&mut self, index: usize, number: u64, mut at: Provenance) {
@@ -211,9 +225,8 @@ impl<'c> TableReader<'c> {
     /// Keeps a row that does not end, in case the next line is its rest. A row of blanks, or of two cells out of three,
     /// may have been broken right behind a bar.
     fn hold(&mut self, index: usize, row: &str, line: &Line<'_>, at: Provenance) -> bool {
-        let bars = row.bytes().filter(|b| *b == b'|').count();
-        let is_blank = row.bytes().all(|b| matches!(b, b'|' | b' '));
-        let is_open_ended = !row.ends_with('|') || bars == 3 || is_blank;
+        let bars = bars(row);
+        let is_open_ended = !row.ends_with('|') || bars == 3 || is_blank(row);
         let holds = is_open_ended && row.len() >= MIN_TERMINAL && row.starts_with('|') && could_be_row(row);
         if let (true, Some(printer)) = (holds, self.printers.get_mut(index)) {
             printer.held = Some(Held { row: row.to_owned(), has_indent: has_indent(line), number: line.number, at });
@@ -239,7 +252,7 @@ impl<'c> TableReader<'c> {
         let Some(open) = &mut printer.open else { return false };
         at.time = open.table.time;
         let used = open.row(row, number, &at);
-        printer.gap = if used { 0 } else { printer.gap + 1 };
+        printer.gap = if used { 0 } else { printer.gap.saturating_add(1) };
         used
     }
 
@@ -259,7 +272,7 @@ impl<'c> TableReader<'c> {
         let Some(open) = self.printers.get_mut(index).and_then(|p| p.open.take()) else { return };
         let Some((table, warnings)) = open.finish() else { return };
         if self.tables.len() >= self.ctx.limits.max_tables {
-            self.dropped += 1;
+            self.dropped = self.dropped.saturating_add(1);
             return;
         }
         if self.warnings.len() < self.ctx.limits.max_warnings {
@@ -282,6 +295,14 @@ impl<'c> TableReader<'c> {
         self.tables.sort_by_key(|table| table.at.place);
         (self.tables, self.lines_used, self.warnings)
     }
+}
+
+fn is_blank(row: &str) -> bool {
+    row.bytes().all(|b| matches!(b, b'|' | b' '))
+}
+
+fn bars(row: &str) -> usize {
+    row.bytes().filter(|b| *b == b'|').count()
 }
 
 /// Whether blanks stand in front of a line, beyond the one that ends a prefix.

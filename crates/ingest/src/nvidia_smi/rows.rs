@@ -119,7 +119,7 @@ pub(super) fn used_and_total(cell: &str) -> Option<(Option<Bytes>, Option<Bytes>
 
 /// `123MiB`; a driver that prints MB means MiB.
 fn memory(word: &str) -> Option<Bytes> {
-    let digits = word.len() - word.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let digits = word.len().saturating_sub(word.trim_start_matches(|c: char| c.is_ascii_digit()).len());
     let number: u64 = word.get(..digits)?.parse().ok()?;
     let unit = match word.get(digits..)? {
         "MiB" | "MB" => MIB,
@@ -212,7 +212,7 @@ fn bracketed_words(text: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = text.trim();
     while !rest.is_empty() && words.len() < 64 {
-        let bracket = if rest.starts_with('[') { rest.find(']').map(|at| at + 1) } else { None };
+        let bracket = if rest.starts_with('[') { rest.find(']').map(|at| at.saturating_add(1)) } else { None };
         let end = bracket.or_else(|| rest.find(char::is_whitespace)).unwrap_or(rest.len());
         let (word, after) = rest.split_at(end);
         words.push(word);

@@ -72,6 +72,13 @@ impl Open {
         self.list.closed
     }
 
+    /// Whether a row says something without the line before it.
+    pub(super) fn stands_alone(&self, row: &str) -> bool {
+        let inner = row.trim_matches('|').trim();
+        let is_process = || parse_process(inner, true, self.has_instances).is_some();
+        starts_device(row) || (self.section == Section::Processes && (inner.starts_with("No running") || is_process()))
+    }
+
     /// Takes a row; `false` if it is none of this table.
     pub(super) fn row(&mut self, row: &str, number: u64, at: &Provenance) -> bool {
         let inner = row.trim_matches('|').trim();
@@ -103,7 +110,7 @@ impl Open {
         }
         let is_cut_row = !understood && could_be_row(row);
         if is_cut_row {
-            self.unread += 1;
+            self.unread = self.unread.saturating_add(1);
             if self.unread == 1 {
                 self.first_unread = number;
             }
@@ -119,7 +126,7 @@ impl Open {
             }
             device.at = at.clone();
             self.table.devices.push(device);
-            self.device = Some(self.table.devices.len() - 1);
+            self.device = Some(self.table.devices.len().saturating_sub(1));
             self.has_memory = false;
             return true;
         }

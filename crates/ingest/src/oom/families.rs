@@ -38,7 +38,8 @@ impl Message {
 
     /// How much it says, to choose between two ways of joining lines.
     pub(super) fn facts(&self) -> usize {
-        self.sizes().iter().flatten().count() + usize::from(self.device.is_some()) + self.others.len()
+        let sizes = self.sizes().iter().flatten().count();
+        sizes.saturating_add(usize::from(self.device.is_some())).saturating_add(self.others.len())
     }
 
     /// Whether `other` says nothing that this one does not say.
@@ -188,7 +189,7 @@ fn caching_allocator(text: &str) -> Vec<Message> {
     let starts: Vec<usize> = head.find_iter(text).map(|m| m.start()).take(64).collect();
     let mut messages = Vec::with_capacity(starts.len());
     for (index, start) in starts.iter().enumerate() {
-        let end = starts.get(index + 1).copied().unwrap_or(text.len());
+        let end = starts.get(index.saturating_add(1)).copied().unwrap_or(text.len());
         let Some(region) = text.get(*start..end) else { continue };
         let Some(captures) = head.captures(region) else { continue };
         let before = text.get(..*start).unwrap_or_default();

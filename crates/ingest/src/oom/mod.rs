@@ -204,7 +204,7 @@ impl<'c> OomReader<'c> {
     /// Adds a line to a block, and closes it when it is full. `false` if it had no room.
     fn extend(&mut self, index: usize, line: &Line<'_>) -> bool {
         let Some(block) = self.open.get_mut(index) else { return false };
-        block.bytes += line.body.len();
+        block.bytes = block.bytes.saturating_add(line.body.len());
         let fits = block.lines.len() < MAX_BLOCK_LINES && block.bytes <= MAX_BLOCK_BYTES;
         if fits {
             block.lines.push(Piece::of(line));
@@ -226,7 +226,7 @@ impl<'c> OomReader<'c> {
     fn close(&mut self, index: usize) {
         let mut block = self.open.remove(index);
         let Parsed { messages, harmless } = parse(&block.lines);
-        self.harmless += harmless;
+        self.harmless = self.harmless.saturating_add(harmless);
         for message in messages {
             self.keep(message, &mut block);
         }
@@ -250,7 +250,7 @@ impl<'c> OomReader<'c> {
             return;
         }
         if self.found.len() >= self.ctx.limits.max_oom_events {
-            self.dropped += 1;
+            self.dropped = self.dropped.saturating_add(1);
             return;
         }
         let seen = self.seen.entry(key).or_default();
@@ -336,7 +336,7 @@ impl<'c> OomReader<'c> {
 
 /// Joins the lines as a log wraps them (at blanks) and as a terminal does (anywhere), and takes what says more.
 fn parse(lines: &[Piece]) -> Parsed {
-    let facts = |parsed: &Parsed| parsed.messages.iter().map(|m| 1 + m.facts()).sum::<usize>();
+    let facts = |parsed: &Parsed| parsed.messages.iter().map(|m| m.facts().saturating_add(1)).sum::<usize>();
     let spaced = families::parse(&collapsed(lines.iter().flat_map(|piece| [piece.body.as_str(), " "])));
     if lines.len() == 1 {
         return spaced;

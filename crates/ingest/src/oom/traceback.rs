@@ -90,7 +90,7 @@ impl Stacks {
         let stack = self.open.iter().find(|stack| stack.writer == writer && !stack.frames.is_empty())?;
         let mut frames = stack.frames.clone();
         if frames.len() > OomEvent::MAX_FRAMES {
-            frames.drain(OUTER..frames.len() - (OomEvent::MAX_FRAMES - OUTER));
+            frames.drain(OUTER..frames.len().saturating_sub(OomEvent::MAX_FRAMES - OUTER));
         }
         frames.reverse();
         Some((StackId(stack.id), frames))
@@ -99,8 +99,8 @@ impl Stacks {
     /// A message has taken the stack; what comes behind it is another failure, unless several processes printed it.
     pub(super) fn taken(&mut self, id: StackId) {
         self.open.retain_mut(|stack| {
-            let printed = 1 + stack.repeats / stack.frames.len().max(1);
-            stack.given += usize::from(stack.id == id.0);
+            let printed = stack.repeats.checked_div(stack.frames.len()).unwrap_or(stack.repeats).saturating_add(1);
+            stack.given = stack.given.saturating_add(usize::from(stack.id == id.0));
             stack.given < printed
         });
     }
@@ -112,7 +112,7 @@ impl Stacks {
             self.renew(writer);
         }
         let stack = self.stack(writer);
-        stack.heads = (stack.heads + 1).min(MAX_WRITERS);
+        stack.heads = stack.heads.saturating_add(1).min(MAX_WRITERS);
         stack.quiet = 0;
     }
 
@@ -129,7 +129,7 @@ impl Stacks {
             if self.open.len() >= MAX_WRITERS {
                 self.open.remove(0);
             }
-            self.count += 1;
+            self.count = self.count.saturating_add(1);
             Stack { writer, id: self.count, ..Stack::default() }
         };
         let last = self.open.len();
@@ -146,7 +146,7 @@ impl Stack {
         self.broken = None;
         let repeats = self.heads >= 2 && self.frames.iter().rev().take(self.heads).any(|before| *before == frame);
         if repeats {
-            self.repeats += 1;
+            self.repeats = self.repeats.saturating_add(1);
             return;
         }
         if self.frames.len() >= MAX_GATHERED {
@@ -173,7 +173,7 @@ impl Stack {
 
     /// Notes a line that is no frame; `false` if the stack is over.
     fn lives_on(&mut self, body: &str) -> bool {
-        self.quiet += 1;
+        self.quiet = self.quiet.saturating_add(1);
         if self.ended {
             return self.quiet <= MAX_BEHIND;
         }

@@ -20,8 +20,9 @@ use std::io::BufRead;
 pub fn looks_like(head: &str) -> bool {
     let text = head.trim_start_matches('\u{feff}').trim_start();
     let has = |key: &str| {
-        text.match_indices(key)
-            .any(|(at, _)| text.get(at + key.len()..).is_some_and(|rest| rest.trim_start().starts_with(':')))
+        text.match_indices(key).any(|(at, _)| {
+            text.get(at.saturating_add(key.len())..).is_some_and(|rest| rest.trim_start().starts_with(':'))
+        })
     };
     match text.as_bytes().first() {
         Some(b'{') => has("\"traceEvents\"") || (has("\"schemaVersion\"") && has("\"deviceProperties\"")),

@@ -215,7 +215,7 @@ impl<'a> Walker<'a> {
                 self.guards.push(self.condition(&decorator.expression, selects.guard()));
             }
             if matches!(name, "no_grad" | "inference_mode") {
-                self.no_grad += 1;
+                self.no_grad = self.no_grad.saturating_add(1);
             }
         }
         if class.is_none() {
@@ -229,7 +229,7 @@ impl<'a> Walker<'a> {
             | "prediction_step"
             | "on_validation_batch_end"
             | "on_test_batch_end" => {
-                self.no_grad += 1;
+                self.no_grad = self.no_grad.saturating_add(1);
                 Some(LoopKind::EvalBatch)
             }
             "on_validation_epoch_end"
@@ -237,13 +237,13 @@ impl<'a> Walker<'a> {
             | "test_epoch_end"
             | "on_test_epoch_end"
             | "evaluation_loop" => {
-                self.no_grad += 1;
+                self.no_grad = self.no_grad.saturating_add(1);
                 None
             }
             _ => None,
         };
         if let Some(kind) = kind {
-            let frame = self.frames.len() - 1;
+            let frame = self.frames.len().saturating_sub(1);
             self.loops.push(Loop { kind, frame, assigned: HashSet::new() });
         }
     }

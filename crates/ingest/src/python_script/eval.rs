@@ -143,7 +143,7 @@ impl<'a> Walker<'a> {
     pub(super) fn member(&mut self, base: &Value<'a>, base_expr: &'a Expr, name: &'a str) -> Value<'a> {
         match base {
             Value::Path(path) => {
-                if path.len() + name.len() > MAX_PATH {
+                if path.len().saturating_add(name.len()) > MAX_PATH {
                     return Value::Unknown;
                 }
                 let path: Rc<str> = format!("{path}.{name}").into();
@@ -202,7 +202,7 @@ impl<'a> Walker<'a> {
     fn f_string(&mut self, text: &'a ast::ExprFString) -> Value<'a> {
         let mut prefix = String::new();
         let mut inner = None;
-        let mut count = 0;
+        let mut count = 0usize;
         for part in text.value.as_slice() {
             match part {
                 ast::FStringPart::Literal(literal) => prefix.push_str(literal.as_str()),
@@ -214,7 +214,7 @@ impl<'a> Walker<'a> {
                             }
                             ast::InterpolatedStringElement::Literal(_) => {}
                             ast::InterpolatedStringElement::Interpolation(field) => {
-                                count += 1;
+                                count = count.saturating_add(1);
                                 inner = Some(self.eval(&field.expression));
                             }
                         }

@@ -68,7 +68,7 @@ fn read_text(input: &mut dyn BufRead) -> Result<String, ReadError> {
     let mut bytes = Vec::new();
     let limit = MAX_SOURCE as u64;
     let count = input
-        .take(limit + 1)
+        .take(limit.saturating_add(1))
         .read_to_end(&mut bytes)
         .map_err(|source| ReadError::Io { offset: bytes.len() as u64, source })?;
     if count as u64 > limit {
@@ -111,10 +111,10 @@ fn read_notebook(input: &mut dyn BufRead) -> Result<(Source, bool), ReadError> {
             advice: "clear its outputs and upload it again".to_owned(),
         }),
         Err(error) if error.is_io() => {
-            Err(ReadError::Io { offset: MAX_NOTEBOOK - limited.limit(), source: error.into() })
+            Err(ReadError::Io { offset: MAX_NOTEBOOK.saturating_sub(limited.limit()), source: error.into() })
         }
         Err(error) => Err(ReadError::Malformed {
-            offset: MAX_NOTEBOOK - limited.limit(),
+            offset: MAX_NOTEBOOK.saturating_sub(limited.limit()),
             why: format!("not the JSON of a notebook (line {}, column {})", error.line(), error.column()),
             advice: "export the code as a .py file and upload that".to_owned(),
         }),
@@ -171,7 +171,7 @@ fn syntax_warnings(source: &Source, errors: &[ParseError]) -> Vec<Warning> {
     let what = if is_python_2 { "it looks like Python 2".to_owned() } else { first.error.to_string() };
     let others = match errors.len() {
         1 => String::new(),
-        count => format!(", and {} more places", count - 1),
+        count => format!(", and {} more places", count.saturating_sub(1)),
     };
     vec![format!(
         "line {line} is not valid Python 3 ({what}){others}; what could be read around it was used, so something may be \

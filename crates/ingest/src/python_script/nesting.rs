@@ -79,7 +79,8 @@ impl Scan<'_> {
                 None if self.at_line_start => self.indentation(),
                 _ => self.code(byte),
             }
-            let depth = self.outer + self.tokens + self.lambdas + self.levels.len() + self.indents.len();
+            let open = [self.outer, self.tokens, self.lambdas, self.levels.len(), self.indents.len()];
+            let depth = open.into_iter().fold(0, usize::saturating_add);
             if depth > limit {
                 return Err(TooDeep { line: self.line, limit: format!("{limit} levels") });
             }
@@ -93,19 +94,23 @@ impl Scan<'_> {
     }
 
     fn peek(&self, ahead: usize) -> Option<u8> {
-        self.bytes.get(self.at + ahead).copied()
+        self.bytes.get(self.at.saturating_add(ahead)).copied()
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.at = self.at.saturating_add(bytes);
     }
 
     fn indentation(&mut self) {
         self.at_line_start = false;
         let start = self.at;
         while matches!(self.peek(0), Some(b' ' | b'\t' | b'\x0c')) {
-            self.at += 1;
+            self.advance(1);
         }
         if matches!(self.peek(0), None | Some(b'\n' | b'\r' | b'#')) {
             return;
         }
-        let width = self.at - start;
+        let width = self.at.saturating_sub(start);
         while self.indents.last().is_some_and(|open| *open > width) {
             self.indents.pop();
         }
@@ -116,14 +121,14 @@ impl Scan<'_> {
 
     fn open(&mut self, mode: Mode) {
         self.levels.push(Level { mode, tokens: self.tokens, lambdas: self.lambdas });
-        self.outer += self.tokens + self.lambdas;
+        self.outer = self.outer.saturating_add(self.tokens.saturating_add(self.lambdas));
         self.tokens = 0;
         self.lambdas = 0;
     }
 
     fn close(&mut self) {
         if let Some(level) = self.levels.pop() {
-            self.outer = self.outer.saturating_sub(level.tokens + level.lambdas);
+            self.outer = self.outer.saturating_sub(level.tokens.saturating_add(level.lambdas));
             self.tokens = level.tokens;
             self.lambdas = level.lambdas;
         }
@@ -132,8 +137,8 @@ impl Scan<'_> {
     fn code(&mut self, byte: u8) {
         match byte {
             b'\n' => {
-                self.line += 1;
-                self.at += 1;
+                self.line = self.line.saturating_add(1);
+                self.advance(1);
                 if self.levels.is_empty() {
                     self.tokens = 0;
                     self.lambdas = 0;
@@ -142,14 +147,14 @@ impl Scan<'_> {
             }
             // Outside of texts it takes only the end of the line with it.
             b'\\' if matches!(self.peek(1), Some(b'\n' | b'\r')) => self.skip_escape(),
-            b'\\' | b' ' | b'\t' | b'\r' | b'\x0c' => self.at += 1,
+            b'\\' | b' ' | b'\t' | b'\r' | b'\x0c' => self.advance(1),
             b'#' => {
                 let rest = self.bytes.get(self.at..).unwrap_or_default();
-                self.at += memchr::memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
+                self.advance(memchr::memchr2(b'\n', b'\r', rest).unwrap_or(rest.len()));
             }
             b'(' | b'[' | b'{' => {
-                self.tokens += 1;
-                self.at += 1;
+                self.tokens = self.tokens.saturating_add(1);
+                self.advance(1);
                 self.open(Mode::Bracket(match byte {
                     b'(' => b')',
                     b'[' => b']',
@@ -157,21 +162,21 @@ impl Scan<'_> {
                 }));
             }
             b')' | b']' | b'}' => {
-                self.at += 1;
+                self.advance(1);
                 // A closer of another kind closes nothing: what the parser then does can only be shallower.
                 if self.levels.last().is_some_and(|level| level.mode == Mode::Bracket(byte)) {
                     self.close();
                 } else {
-                    self.tokens += 1;
+                    self.tokens = self.tokens.saturating_add(1);
                 }
             }
             b',' | b';' => {
                 self.tokens = 0;
-                self.at += 1;
+                self.advance(1);
             }
             b':' => {
-                self.tokens += 1;
-                self.at += 1;
+                self.tokens = self.tokens.saturating_add(1);
+                self.advance(1);
                 if let [.., Level { mode: Mode::Format(quote, is_triple) | Mode::Spec(quote, is_triple), .. }, field] =
                     self.levels.as_slice()
                     && field.mode == Mode::Bracket(b'}')
@@ -183,8 +188,8 @@ impl Scan<'_> {
             b'"' | b'\'' => self.string(byte, b""),
             b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'0'..=b'9' | 0x80.. => self.word(),
             _ => {
-                self.tokens += 1;
-                self.at += 1;
+                self.tokens = self.tokens.saturating_add(1);
+                self.advance(1);
             }
         }
     }
@@ -193,7 +198,7 @@ impl Scan<'_> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let is_word = |b: &&u8| matches!(b, b'a'..=b'z' | b'A'..=b'Z' | b'_' | b'0'..=b'9' | 0x80..);
         let word = rest.get(..rest.iter().take_while(is_word).count()).unwrap_or_default();
-        self.at += word.len();
+        self.advance(word.len());
         if let Some(quote @ (b'"' | b'\'')) = self.peek(0) {
             let prefix = word.to_ascii_lowercase();
             if matches!(
@@ -203,8 +208,8 @@ impl Scan<'_> {
                 return self.string(quote, &prefix);
             }
         }
-        self.tokens += 1;
-        self.lambdas += usize::from(word == b"lambda");
+        self.tokens = self.tokens.saturating_add(1);
+        self.lambdas = self.lambdas.saturating_add(usize::from(word == b"lambda"));
     }
 
     fn is_triple(&self, quote: u8) -> bool {
@@ -213,19 +218,19 @@ impl Scan<'_> {
 
     /// A backslash and what it takes with it.
     fn skip_escape(&mut self) {
-        self.at += 1;
+        self.advance(1);
         if self.peek(0) == Some(b'\r') && self.peek(1) == Some(b'\n') {
-            self.at += 1;
+            self.advance(1);
         }
-        self.line += u64::from(self.peek(0) == Some(b'\n'));
-        self.at += 1;
+        self.line = self.line.saturating_add(u64::from(self.peek(0) == Some(b'\n')));
+        self.advance(1);
     }
 
     /// At an opening quote.
     fn string(&mut self, quote: u8, prefix: &[u8]) {
         let is_triple = self.is_triple(quote);
-        self.at += if is_triple { 3 } else { 1 };
-        self.tokens += 1;
+        self.advance(if is_triple { 3 } else { 1 });
+        self.tokens = self.tokens.saturating_add(1);
         if prefix.iter().any(|b| matches!(b, b'f' | b't')) {
             return self.open(Mode::Format(quote, is_triple));
         }
@@ -234,12 +239,12 @@ impl Scan<'_> {
                 b'\\' => self.skip_escape(),
                 b'\n' | b'\r' if !is_triple => return,
                 b if b == quote && (!is_triple || self.is_triple(quote)) => {
-                    self.at += if is_triple { 3 } else { 1 };
+                    self.advance(if is_triple { 3 } else { 1 });
                     return;
                 }
                 b => {
-                    self.line += u64::from(b == b'\n');
-                    self.at += 1;
+                    self.line = self.line.saturating_add(u64::from(b == b'\n'));
+                    self.advance(1);
                 }
             }
         }
@@ -248,21 +253,21 @@ impl Scan<'_> {
     /// Inside the text of a format string.
     fn format_text(&mut self, byte: u8, quote: u8, is_triple: bool) {
         match byte {
-            b'\\' if matches!(self.peek(1), Some(b'{' | b'}')) => self.at += 1,
+            b'\\' if matches!(self.peek(1), Some(b'{' | b'}')) => self.advance(1),
             b'\\' => self.skip_escape(),
-            b'{' if self.peek(1) == Some(b'{') => self.at += 2,
+            b'{' if self.peek(1) == Some(b'{') => self.advance(2),
             b'{' => {
-                self.at += 1;
+                self.advance(1);
                 self.open(Mode::Bracket(b'}'));
             }
             b'\n' | b'\r' if !is_triple => self.close(),
             b if b == quote && (!is_triple || self.is_triple(quote)) => {
-                self.at += if is_triple { 3 } else { 1 };
+                self.advance(if is_triple { 3 } else { 1 });
                 self.close();
             }
             b => {
-                self.line += u64::from(b == b'\n');
-                self.at += 1;
+                self.line = self.line.saturating_add(u64::from(b == b'\n'));
+                self.advance(1);
             }
         }
     }
@@ -271,12 +276,12 @@ impl Scan<'_> {
     fn spec_text(&mut self, byte: u8, quote: u8, is_triple: bool) {
         match byte {
             b'{' => {
-                self.at += 1;
+                self.advance(1);
                 self.open(Mode::Bracket(b'}'));
             }
             // The format ends, its field with it.
             b'}' => {
-                self.at += 1;
+                self.advance(1);
                 self.close();
                 self.close();
             }
@@ -287,8 +292,8 @@ impl Scan<'_> {
                 self.close();
             }
             b => {
-                self.line += u64::from(b == b'\n');
-                self.at += 1;
+                self.line = self.line.saturating_add(u64::from(b == b'\n'));
+                self.advance(1);
             }
         }
     }

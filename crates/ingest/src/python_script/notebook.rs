@@ -16,16 +16,16 @@ pub(super) fn read(input: &mut dyn Read, limit: usize) -> Result<Notebook, serde
     cells.append(worksheets.0);
     let mut text = String::new();
     let mut starts = Vec::new();
-    let mut lines = 0;
+    let mut lines = 0usize;
     let mut is_cut = cells.is_cut;
     for (number, cell) in cells.code {
         let source = without_magics(&cell);
-        if text.len() + source.len() >= limit {
+        if text.len().saturating_add(source.len()) >= limit {
             is_cut = true;
             break;
         }
         starts.push((lines, number));
-        lines += source.matches('\n').count();
+        lines = lines.saturating_add(source.matches('\n').count());
         text.push_str(&source);
     }
     Ok(Notebook { source: Source::with_cells(text, starts), is_cut })
@@ -84,10 +84,10 @@ impl Cells {
 
     fn append(&mut self, other: Self) {
         let before = self.count;
-        self.count += other.count;
+        self.count = self.count.saturating_add(other.count);
         self.is_cut |= other.is_cut;
         for (number, source) in other.code {
-            self.push(before + number, source);
+            self.push(before.saturating_add(number), source);
         }
     }
 }
@@ -105,7 +105,7 @@ impl<'de> Deserialize<'de> for Cells {
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Cells, A::Error> {
                 let mut cells = Cells::default();
                 while let Some(cell) = seq.next_element::<Cell>()? {
-                    cells.count += 1;
+                    cells.count = cells.count.saturating_add(1);
                     if cell.cell_type == "code" {
                         cells.push(cells.count, cell.source.0);
                     }
@@ -352,7 +352,7 @@ impl Read for Mended<'_> {
         }
         let mut left = self.ready.get(self.given..).unwrap_or_default();
         let n = left.read(buf)?;
-        self.given += n;
+        self.given = self.given.saturating_add(n);
         Ok(n)
     }
 }
@@ -366,7 +366,7 @@ const PYTHON_CELLS: [&str; 5] = ["%%time", "%%timeit", "%%capture", "%%writefile
 fn without_magics(cell: &str) -> String {
     let first = cell.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim_start();
     let is_foreign = first.starts_with("%%") && !PYTHON_CELLS.iter().any(|magic| first.starts_with(magic));
-    let mut text = String::with_capacity(cell.len() + 1);
+    let mut text = String::with_capacity(cell.len().saturating_add(1));
     let mut continues = false;
     for line in cell.lines() {
         let start = line.trim_start();
@@ -376,7 +376,7 @@ fn without_magics(cell: &str) -> String {
             text.push_str(line);
         } else if !is_foreign && start.len() < line.len() && !start.is_empty() {
             // The body of a block may be nothing but a magic.
-            let indent = line.get(..line.len() - start.len()).unwrap_or_default();
+            let indent = line.get(..line.len().saturating_sub(start.len())).unwrap_or_default();
             text.push_str(indent);
             text.push_str("pass");
         }

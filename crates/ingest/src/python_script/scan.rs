@@ -63,9 +63,9 @@ impl<'a> Visitor<'a> for BodyVisitor<'_> {
                 }
             }
             Stmt::For(_) | Stmt::While(_) => {
-                self.loops += 1;
+                self.loops = self.loops.saturating_add(1);
                 walk_stmt(self, stmt);
-                self.loops -= 1;
+                self.loops = self.loops.saturating_sub(1);
                 return;
             }
             _ => {}
@@ -143,7 +143,7 @@ pub(super) fn is_made_of(value: &Expr, target: &Expr, source: &Source) -> bool {
         fn visit_expr(&mut self, expr: &'a Expr) {
             if matches!(expr, Expr::Name(_) | Expr::Attribute(_) | Expr::Subscript(_))
                 // Text is only ever shortened, so what is shorter as written is another one.
-                && expr.range().len().to_usize() + '…'.len_utf8() >= self.text.len()
+                && expr.range().len().to_usize().saturating_add('…'.len_utf8()) >= self.text.len()
                 && self.source.slice(expr.range()) == self.text
             {
                 self.found = true;

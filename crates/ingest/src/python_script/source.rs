@@ -56,7 +56,8 @@ impl Source {
 
     /// Of a notebook. `cells` holds (first line of the cell, 0-based in the joined text; number of the cell).
     pub(super) fn with_cells(text: String, cells: Vec<(usize, usize)>) -> Self {
-        let ends = memchr::memchr_iter(b'\n', text.as_bytes()).filter_map(|at| u32::try_from(at + 1).ok());
+        let ends =
+            memchr::memchr_iter(b'\n', text.as_bytes()).filter_map(|at| u32::try_from(at.saturating_add(1)).ok());
         let starts = std::iter::once(0).chain(ends).collect();
         Self { text, starts, cells }
     }
@@ -74,7 +75,7 @@ impl Source {
     pub(super) fn line_text(&self, line: u64) -> &str {
         let index = usize::try_from(line).unwrap_or(usize::MAX).saturating_sub(1);
         let Some(start) = self.starts.get(index) else { return "" };
-        let end = self.starts.get(index + 1).map_or(self.text.len(), |end| *end as usize);
+        let end = self.starts.get(index.saturating_add(1)).map_or(self.text.len(), |end| *end as usize);
         self.text.get(*start as usize..end).unwrap_or_default().trim_end_matches(['\n', '\r'])
     }
 
@@ -84,7 +85,7 @@ impl Source {
         let line = self.line(at);
         let last = self.last_line(line);
         let mut text = beginning(self.line_text(line)).to_owned();
-        for below in line + 1..=last {
+        for below in line.saturating_add(1)..=last {
             text.push('\n');
             text.push_str(self.line_text(below));
         }
@@ -102,7 +103,7 @@ impl Source {
     /// a string goes over several lines.
     fn last_line(&self, line: u64) -> u64 {
         let mut depth = 0u32;
-        for at in line..line + MAX_QUOTE_LINES {
+        for at in line..line.saturating_add(MAX_QUOTE_LINES) {
             let text = self.line_text(at);
             if text.len() > MAX_LINE {
                 return line;

@@ -25,9 +25,9 @@ impl<'a> Walker<'a> {
                 self.is_cut = true;
                 break;
             }
-            self.levels += 1;
+            self.levels = self.levels.saturating_add(1);
             let next = self.stmt(stmt);
-            self.levels -= 1;
+            self.levels = self.levels.saturating_sub(1);
             match next {
                 Next::Goes => {}
                 Next::Ends => {
@@ -369,9 +369,9 @@ impl<'a> Walker<'a> {
         if self.frames.len() == 1 && scan.trains {
             self.seen.trains_on_import = true;
         }
-        let frame = self.frames.len() - 1;
+        let frame = self.frames.len().saturating_sub(1);
         let held: usize = self.loops.iter().map(|each| each.assigned.len()).sum();
-        let assigned = if held + scan.assigned.len() > MAX_ASSIGNED {
+        let assigned = if held.saturating_add(scan.assigned.len()) > MAX_ASSIGNED {
             self.is_cut = true;
             HashSet::new()
         } else {
@@ -436,8 +436,8 @@ impl<'a> Walker<'a> {
     }
 
     fn with_stmt(&mut self, with: &'a ast::StmtWith) -> Next {
-        let mut no_grad = 0;
-        let mut guards = 0;
+        let mut no_grad = 0u32;
+        let mut guards = 0usize;
         for item in &with.items {
             let value = self.eval(&item.context_expr);
             let path = match &value {
@@ -445,21 +445,21 @@ impl<'a> Walker<'a> {
                 _ => "".into(),
             };
             match names::tail(&path) {
-                "no_grad" | "inference_mode" => no_grad += 1,
+                "no_grad" | "inference_mode" => no_grad = no_grad.saturating_add(1),
                 _ => {}
             }
             self.with_device(&item.context_expr, &path);
             if let Value::Selects(selects, _) = value {
                 self.guards.push(self.condition(&item.context_expr, selects.guard()));
-                guards += 1;
+                guards = guards.saturating_add(1);
             }
             if let Some(target) = item.optional_vars.as_deref() {
                 self.assign(target, value);
             }
         }
-        self.no_grad += no_grad;
+        self.no_grad = self.no_grad.saturating_add(no_grad);
         let ends = self.body(&with.body);
-        self.no_grad -= no_grad;
+        self.no_grad = self.no_grad.saturating_sub(no_grad);
         for _ in 0..guards {
             self.guards.pop();
         }

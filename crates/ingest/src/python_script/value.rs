@@ -184,7 +184,7 @@ impl Value<'_> {
             Self::Bool(_) | Self::Int(_) | Self::Text(_) | Self::Device(DeviceClass::Cpu | DeviceClass::Unknown) => 1,
             Self::Path(_) | Self::Made(_) | Self::Tuple(_) | Self::Selects(..) | Self::OtherSampler(None) => 2,
             Self::Device(class) if !class.follows_rank() => 2,
-            Self::Tensor(tensor) => 2 + u8::from(tensor.graph),
+            Self::Tensor(tensor) => u8::from(tensor.graph).saturating_add(2),
             _ => 4,
         }
     }

@@ -223,7 +223,7 @@ impl<'a> Walker<'a> {
         let mut next = 0;
         while next < self.functions.len() && self.spend(1) {
             let id = next;
-            next += 1;
+            next = next.saturating_add(1);
             if self.functions.get(id).is_some_and(|function| function.walks == 0) {
                 self.root(id);
             }
@@ -257,7 +257,7 @@ impl<'a> Walker<'a> {
             _ => return,
         };
         values.extend(given);
-        self.roots += 1;
+        self.roots = self.roots.saturating_add(1);
         let flow = Flow { process, root: self.roots, order: 0, on_import: false };
         let outer = (
             std::mem::replace(&mut self.flow, flow),
@@ -359,7 +359,7 @@ impl<'a> Walker<'a> {
     }
 
     pub(super) fn new_scope(&mut self) -> ScopeId {
-        self.next_scope += 1;
+        self.next_scope = self.next_scope.saturating_add(1);
         self.next_scope
     }
 

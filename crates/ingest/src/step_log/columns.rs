@@ -54,7 +54,7 @@ impl Columns {
     /// The row's record, if the line is a row.
     pub(super) fn row(&mut self, body: &str) -> Option<Draft> {
         let row = self.read(body);
-        self.misses = if row.is_some() { 0 } else { self.misses + 1 };
+        self.misses = if row.is_some() { 0 } else { self.misses.saturating_add(1) };
         row
     }
 
@@ -101,7 +101,7 @@ fn cells(body: &str) -> Option<Vec<&str>> {
     let mut start = None;
     for (at, c) in body.char_indices() {
         match c {
-            '(' | '[' => depth += 1,
+            '(' | '[' => depth = depth.saturating_add(1),
             ')' | ']' => depth = depth.saturating_sub(1),
             _ => {}
         }

@@ -1,11 +1,14 @@
 //! Training logs: lines that say memory or the batch of one rank (or device) at one step.
 //!
-//! Reads the plain form `[train] rank=0 step=3 shape=(8, 512) cur=10240.0MB peak=20480.0MB` and what Megatron,
-//! DeepSpeed, torchtitan, RETURNN, verl, icefall, `memory_stats()`, `memory_summary()` and hand-written prints make of it. A figure belongs to a rank only
-//! if the line, its prefix or the file's name says so; it is never guessed. Knows no rule about imbalance.
+//! Reads the plain form `[train] rank=0 step=3 shape=(8, 512) cur=10240.0MB peak=20480.0MB` and what Megatron, DeepSpeed,
+//! torchtitan, fairseq, RETURNN, verl, icefall, `memory_stats()` (flat or nested), `memory_summary()` and hand-written
+//! prints make of it. A figure belongs to a rank only if the line, its prefix or the file's name says so; it is never
+//! guessed. Knows no rule about imbalance.
 
 mod columns;
+mod fairseq;
 pub(crate) mod keys;
+mod nested_stats;
 mod records;
 mod stats;
 mod summary_table;
@@ -18,7 +21,10 @@ use crate::rank_name::rank_from_name;
 use crate::sniff::TextEncoding;
 use crate::text;
 use columns::Columns;
-use rankscope_model::{Evidence, Place, Provenance, Rank, StepRecord, Subject};
+use fairseq::Fairseq;
+use keys::Figure;
+use nested_stats::Nested;
+use rankscope_model::{Bytes, Evidence, Place, Provenance, Rank, StepRecord, Subject};
 use records::Draft;
 use std::io::BufRead;
 use summary_table::{Summaries, Summary};
@@ -57,8 +63,13 @@ pub(crate) struct StepReader<'c> {
     kept: Thinned<Owner>,
     /// Statistics that are spread over lines, still being gathered.
     stats: Option<Gathered>,
+    nested: Nested,
+    fairseq: Fairseq,
     /// Printed `memory_summary()` tables.
     summaries: Summaries,
+    /// Statistics were printed: the line of the first, and whether any had a figure of the moment.
+    first_stats: Option<u64>,
+    has_stats: bool,
     /// Lines with a memory figure and nobody to give it to, and the first of them.
     ownerless: u64,
     first_ownerless: u64,
@@ -71,6 +82,10 @@ impl<'c> StepReader<'c> {
             file_rank: rank_from_name(ctx.name),
             columns: None,
             stats: None,
+            nested: Nested::default(),
+            first_stats: None,
+            has_stats: false,
+            fairseq: Fairseq::default(),
             summaries: Summaries::default(),
             kept: Thinned::new(ctx.limits.max_step_records),
             ownerless: 0,
@@ -86,6 +101,10 @@ impl<'c> StepReader<'c> {
         if is_summary {
             return;
         }
+        if let Some(figures) = self.nested.line(line) {
+            self.gather(line, figures);
+            return;
+        }
         if let Some(columns) = &mut self.columns {
             if let Some(draft) = columns.row(line.body) {
                 self.keep_line(draft, line, trust);
@@ -98,7 +117,12 @@ impl<'c> StepReader<'c> {
         if let Some(columns) = Columns::head(line.body) {
             self.columns = Some(columns);
         } else if stats::is_stats(line.body) {
-            self.gather(line);
+            self.first_stats.get_or_insert(line.number);
+            self.gather(line, stats::figures(line.body));
+        } else if let Some(draft) =
+            self.fairseq.line(line.body, line.label.rank.map(|(rank, _)| rank).or(self.file_rank))
+        {
+            self.keep_line(draft, line, trust);
         } else if records::may_hold_record(line.body) {
             let owner = line.label.rank.filter(|(_, from)| *from == RankFrom::Text).map(|(rank, _)| rank);
             for draft in records::records(line.body, owner) {
@@ -108,8 +132,9 @@ impl<'c> StepReader<'c> {
     }
 
     /// Adds the figures of a line of statistics; a figure that is there already begins the next print.
-    fn gather(&mut self, line: &Line<'_>) {
-        for (figure, value) in stats::figures(line.body) {
+    fn gather(&mut self, line: &Line<'_>, figures: Vec<(Figure, Bytes)>) {
+        self.has_stats |= !figures.is_empty();
+        for (figure, value) in figures {
             let open =
                 self.stats.as_ref().is_some_and(|s| s.label.writer() == line.label.writer() && !s.draft.has(figure));
             if !open {
@@ -181,7 +206,7 @@ impl<'c> StepReader<'c> {
     }
 
     fn count_ownerless(&mut self, line: u64) {
-        self.ownerless += 1;
+        self.ownerless = self.ownerless.saturating_add(1);
         if self.ownerless == 1 {
             self.first_ownerless = line;
         }
@@ -194,7 +219,7 @@ impl<'c> StepReader<'c> {
         self.keep_summaries(rest);
         let mut warnings = Vec::new();
         let Rest { kept, dropped, width, of_others } = self.kept.finish();
-        let of_all = dropped + kept.len() as u64;
+        let of_all = dropped.saturating_add(kept.len() as u64);
         let mut records = Vec::with_capacity(kept.len());
         let mut untrusted = 0u64;
         let mut first_untrusted = 0;
@@ -205,11 +230,17 @@ impl<'c> StepReader<'c> {
                 kept.record.subject = subject;
                 records.push(kept.record);
             } else {
-                untrusted += 1;
+                untrusted = untrusted.saturating_add(1);
                 if untrusted == 1 {
                     first_untrusted = first_line(&kept.record.at);
                 }
             }
+        }
+        if let Some(line) = self.first_stats.filter(|_| !self.has_stats) {
+            warnings.push(format!(
+                "line {line}: the memory statistics printed here end before `allocated_bytes` and `reserved_bytes`, the \
+                 figures that tell how full the card is; upload the whole print"
+            ));
         }
         if self.ownerless > 0 {
             warnings.push(format!(

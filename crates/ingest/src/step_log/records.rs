@@ -155,7 +155,11 @@ struct Walk<'t> {
 
 impl<'t> Walk<'t> {
     fn kind(&self, offset: usize) -> Option<Kind<'t>> {
-        self.tokens.get(self.at + offset).map(|t| t.kind)
+        self.tokens.get(self.at.saturating_add(offset)).map(|t| t.kind)
+    }
+
+    fn advance(&mut self, tokens: usize) {
+        self.at = self.at.saturating_add(tokens);
     }
 
     fn is_sign(&self, offset: usize, sign: char) -> bool {
@@ -164,7 +168,8 @@ impl<'t> Walk<'t> {
 
     /// Whether the token at `offset` touches the one before it.
     fn is_tight(&self, offset: usize) -> bool {
-        match (self.tokens.get((self.at + offset).wrapping_sub(1)), self.tokens.get(self.at + offset)) {
+        let at = self.at.saturating_add(offset);
+        match (at.checked_sub(1).and_then(|before| self.tokens.get(before)), self.tokens.get(at)) {
             (Some(before), Some(token)) => before.end == token.start,
             _ => false,
         }
@@ -179,9 +184,9 @@ impl<'t> Walk<'t> {
                 Kind::Sign('[') if self.phase_tag() => {}
                 Kind::Sign('|' | ';') => {
                     self.host = false;
-                    self.at += 1;
+                    self.advance(1);
                 }
-                _ => self.at += 1,
+                _ => self.advance(1),
             }
         }
         if self.rank_behind && !self.draft.is_worth_keeping() {
@@ -200,7 +205,7 @@ impl<'t> Walk<'t> {
             (self.kind(0), self.kind(1), self.kind(2), self.kind(3))
         {
             self.set_rank(n);
-            self.at += 4;
+            self.advance(4);
         }
     }
 
@@ -223,7 +228,7 @@ impl<'t> Walk<'t> {
             return false;
         }
         self.set_rank(rank);
-        self.at += 5;
+        self.advance(5);
         true
     }
 
@@ -235,7 +240,7 @@ impl<'t> Walk<'t> {
             self.flush();
         }
         self.draft.phase = Some(phase);
-        self.at += 3;
+        self.advance(3);
         true
     }
 
@@ -244,7 +249,7 @@ impl<'t> Walk<'t> {
         let mut words: Vec<&str> = Vec::new();
         self.words_at = self.at;
         while let Some(Kind::Word(word)) = self.kind(0) {
-            self.at += 1;
+            self.advance(1);
             if let Some(found) = numbered(word) {
                 self.numbered(found);
                 words.clear();
@@ -253,7 +258,7 @@ impl<'t> Walk<'t> {
             words.push(word);
             // `used/total`, `memory/max_active`
             if self.is_sign(0, '/') && self.is_tight(0) && matches!(self.kind(1), Some(Kind::Word(_))) {
-                self.at += 1;
+                self.advance(1);
             }
         }
         if words.is_empty() {
@@ -269,7 +274,7 @@ impl<'t> Walk<'t> {
         {
             hint = Some(unit);
             self.unit = Some(unit);
-            self.at += 3;
+            self.advance(3);
         }
         let equals = self.is_sign(0, '=');
         if equals || self.is_sign(0, ':') {
@@ -277,7 +282,7 @@ impl<'t> Walk<'t> {
             if !equals && let Some(phase) = parts.phase() {
                 self.draft.phase.get_or_insert(phase);
             }
-            self.at += 1;
+            self.advance(1);
         } else if let Some(phase) = parts.phase()
             && matches!(self.kind(0), Some(Kind::Sign(',' | '|')))
         {
@@ -290,13 +295,13 @@ impl<'t> Walk<'t> {
             Some(Kind::Number(number)) => self.number_value(&parts, number, hint, equals, device),
             Some(Kind::Sign('(' | '[')) => self.shape_value(&parts),
             Some(Kind::Word("torch")) if self.is_sign(1, '.') && self.kind(2) == Some(Kind::Word("Size")) => {
-                self.at += 3;
+                self.advance(3);
                 self.shape_value(&parts);
             }
             Some(Kind::Word(word)) if equals && parts.key() == Some(Key::Phase) => {
                 if let Some(phase) = phase_value(word) {
                     self.draft.phase = Some(phase);
-                    self.at += 1;
+                    self.advance(1);
                 }
             }
             _ => {}
@@ -320,20 +325,20 @@ impl<'t> Walk<'t> {
             && let Some(device) = n.whole.and_then(|n| u32::try_from(n).ok()).filter(|d| *d < 1024)
         {
             self.draft.device.get_or_insert(device);
-            self.at += 3;
+            self.advance(3);
             return true;
         }
         false
     }
 
     fn number_value(&mut self, parts: &Parts, number: Number, hint: Option<u64>, equals: bool, device: bool) {
-        self.at += 1;
+        self.advance(1);
         let printed = match self.kind(0) {
             Some(Kind::Word(word)) => unit(word, self.is_tight(0)),
             _ => None,
         };
         if printed.is_some() {
-            self.at += 1;
+            self.advance(1);
             // A rate is no amount.
             if self.is_sign(0, '/') && self.is_tight(0) {
                 return;
@@ -390,7 +395,7 @@ impl<'t> Walk<'t> {
         }
         // `step 100/5000`, `139.77/139.80`: the second number is the limit of the first.
         if self.is_sign(0, '/') && matches!(self.kind(1), Some(Kind::Number(_))) {
-            self.at += 2;
+            self.advance(2);
         }
     }
 
@@ -437,7 +442,7 @@ impl<'t> Walk<'t> {
             (parts.ends_in_after(), number.whole, self.kind(0))
         {
             self.draft.step.get_or_insert(Step(step));
-            self.at += 1;
+            self.advance(1);
         }
     }
 
@@ -453,21 +458,21 @@ impl<'t> Walk<'t> {
         }
         let mut offset = 0;
         while matches!(self.kind(offset), Some(Kind::Sign('(' | '['))) && offset < 2 {
-            offset += 1;
+            offset = offset.saturating_add(1);
         }
         let mut shape = Vec::new();
         while let Some(Kind::Number(n)) = self.kind(offset) {
             let Some(size) = n.whole.filter(|_| shape.len() < MAX_DIMENSIONS) else { return };
             shape.push(size);
-            offset += 1;
+            offset = offset.saturating_add(1);
             if self.is_sign(offset, ',') {
-                offset += 1;
+                offset = offset.saturating_add(1);
             }
         }
         // A tuple that does not end was cut, and its last number may be cut too.
         if matches!(self.kind(offset), Some(Kind::Sign(')' | ']'))) && !shape.is_empty() {
             self.draft.shape.get_or_insert(shape);
-            self.at += offset + 1;
+            self.advance(offset.saturating_add(1));
         }
     }
 
@@ -478,7 +483,7 @@ impl<'t> Walk<'t> {
         if let Some(mut sizes) = sizes.filter(|s| s.len() < MAX_DIMENSIONS) {
             sizes.insert(0, first);
             self.draft.shape.get_or_insert(sizes);
-            self.at += 1;
+            self.advance(1);
         }
     }
 
@@ -508,7 +513,7 @@ enum Numbered {
 /// `rank3`, `Rank3`, `gpu2`, `GPU2`.
 fn numbered(word: &str) -> Option<Numbered> {
     let digits = word.trim_start_matches(|c: char| !c.is_ascii_digit());
-    let name = word.get(..word.len() - digits.len())?;
+    let name = word.get(..word.len().saturating_sub(digits.len()))?;
     let number: u32 = digits.parse().ok()?;
     if name.eq_ignore_ascii_case("rank") && number < MAX_RANK {
         return Some(Numbered::Rank(number));

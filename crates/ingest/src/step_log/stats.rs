@@ -27,7 +27,7 @@ pub(super) fn figures(body: &str) -> Vec<(Figure, Bytes)> {
             // `inactive_allocated_bytes` would be another counter.
             let before = joined.get(..at).unwrap_or_default();
             let alone = !before.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
-            let value = joined.get(at + key.len()..).and_then(value);
+            let value = joined.get(at.saturating_add(key.len())..).and_then(value);
             if let (true, Some(value)) = (alone, value) {
                 found.push((at, figure, value));
             }

@@ -74,16 +74,16 @@ impl<T> Thinned<T> {
         let subject = (record.at.artifact, record.subject);
         // A text may invent a rank on every line.
         if self.seen.len() >= MAX_SUBJECTS && !self.seen.contains_key(&subject) {
-            self.of_others += 1;
+            self.of_others = self.of_others.saturating_add(1);
             return;
         }
         let seen = self.seen.entry(subject).or_default();
-        *seen += 1;
+        *seen = (*seen).saturating_add(1);
         let kept = Kept { record, position: *seen, extra };
-        self.held += kept.bytes();
+        self.held = self.held.saturating_add(kept.bytes());
         self.kept.push(kept);
         // Half as much again as room, so that thinning is rare and its cost stays linear.
-        let is_many = self.kept.len() >= self.limit.saturating_add(self.limit / 2).max(self.limit + 1);
+        let is_many = self.kept.len() >= self.limit.saturating_add(self.limit / 2).max(self.limit.saturating_add(1));
         if is_many || self.held > self.max_bytes {
             self.thin();
         }
@@ -100,11 +100,12 @@ impl<T> Thinned<T> {
     fn thin(&mut self) {
         let before = self.kept.len();
         // Bytes are thinned to below what is allowed, so that the next record does not thin again.
-        let max_bytes = if self.held > self.max_bytes { self.max_bytes / 3 * 2 } else { self.max_bytes };
+        let max_bytes =
+            if self.held > self.max_bytes { (self.max_bytes / 3).saturating_mul(2) } else { self.max_bytes };
         // What came since the last time is first brought to the width of the rest.
         self.merge_buckets();
         while (self.kept.len() > self.limit || self.held > max_bytes) && self.shift < 63 {
-            self.shift += 1;
+            self.shift = self.shift.saturating_add(1);
             self.merge_buckets();
         }
         // More ranks than room: no bucket can help.
@@ -119,7 +120,7 @@ impl<T> Thinned<T> {
         self.kept.truncate(fits);
         self.kept.shrink_to(self.kept.len().saturating_add(self.kept.len() / 2));
         self.held = self.kept.iter().map(Kept::bytes).sum();
-        self.dropped += (before - self.kept.len()) as u64;
+        self.dropped = self.dropped.saturating_add(before.saturating_sub(self.kept.len()) as u64);
     }
 
     fn merge_buckets(&mut self) {
@@ -154,7 +155,8 @@ impl<T> Kept<T> {
     /// Memory that it takes.
     fn bytes(&self) -> u64 {
         let shape = self.record.batch_shape.as_ref().map_or(0, Vec::capacity);
-        (size_of::<Self>() + self.record.at.quote.capacity() + shape * size_of::<u64>()) as u64
+        let held = size_of::<Self>().saturating_add(self.record.at.quote.capacity());
+        held.saturating_add(shape.saturating_mul(size_of::<u64>())) as u64
     }
 }
 
@@ -169,7 +171,7 @@ pub(crate) fn thin_together(records: &mut Vec<StepRecord>, limit: usize, width: 
     }
     let rest = thinned.finish();
     *records = rest.kept.into_iter().map(|kept| kept.record).collect();
-    (rest.dropped + rest.of_others, rest.width)
+    (rest.dropped.saturating_add(rest.of_others), rest.width)
 }
 
 /// The figure by which records of one file are ranked: a file prints the same figures on every line.

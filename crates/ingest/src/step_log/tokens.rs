@@ -35,7 +35,7 @@ pub(super) fn tokens(line: &str) -> Vec<Token<'_>> {
     let mut rest = line;
     let mut depth = 0u32;
     while let Some(c) = rest.chars().next() {
-        let start = line.len() - rest.len();
+        let start = line.len().saturating_sub(rest.len());
         let (kind, used) = if c.is_ascii_alphabetic() || c == '_' {
             let end = rest.bytes().position(|b| !(b.is_ascii_alphanumeric() || b == b'_')).unwrap_or(rest.len());
             (rest.get(..end).map(Kind::Word), end)
@@ -44,14 +44,14 @@ pub(super) fn tokens(line: &str) -> Vec<Token<'_>> {
             (number.map(Kind::Number), end)
         } else {
             match c {
-                '(' | '[' | '{' => depth += 1,
+                '(' | '[' | '{' => depth = depth.saturating_add(1),
                 ')' | ']' | '}' => depth = depth.saturating_sub(1),
                 _ => {}
             }
             let seen = !(c.is_whitespace() || matches!(c, '"' | '\'' | '\\' | '`' | '*'));
             (seen.then_some(Kind::Sign(c)), c.len_utf8())
         };
-        tokens.extend(kind.map(|kind| Token { kind, start, end: start + used }));
+        tokens.extend(kind.map(|kind| Token { kind, start, end: start.saturating_add(used) }));
         rest = rest.get(used..).unwrap_or_default();
     }
     tokens
@@ -63,19 +63,24 @@ fn number(text: &str, grouped: bool) -> (Option<Number>, usize) {
     let byte = |at: usize| text.as_bytes().get(at).copied();
     let mut end = digits_from(0);
     if grouped && end <= 3 {
-        while byte(end) == Some(b',') && digits_from(end + 1) == 3 {
-            end += 4;
+        while byte(end) == Some(b',') && digits_from(end.saturating_add(1)) == 3 {
+            end = end.saturating_add(4);
         }
     }
     let whole_end = end;
-    if byte(end) == Some(b'.') && digits_from(end + 1) > 0 {
-        end += 1 + digits_from(end + 1);
+    if byte(end) == Some(b'.') {
+        let point = end.saturating_add(1);
+        let decimals = digits_from(point);
+        if decimals > 0 {
+            end = point.saturating_add(decimals);
+        }
     }
     if matches!(byte(end), Some(b'e' | b'E')) {
-        let sign = usize::from(matches!(byte(end + 1), Some(b'+' | b'-')));
-        let exponent = digits_from(end + 1 + sign);
+        let sign = usize::from(matches!(byte(end.saturating_add(1)), Some(b'+' | b'-')));
+        let first = end.saturating_add(1).saturating_add(sign);
+        let exponent = digits_from(first);
         if exponent > 0 {
-            end += 1 + sign + exponent;
+            end = first.saturating_add(exponent);
         }
     }
     let plain: String = text.get(..end).unwrap_or_default().chars().filter(|c| *c != ',').collect();

@@ -4,7 +4,7 @@
 //! (lists), never by the order of keys. Knows no opcode and computes no figure.
 
 use super::fields::Fields;
-use super::growth::Lean;
+use super::growth::{Lean, bytes_of};
 use super::intern::SliceInterner;
 use super::rows::{Block, Event, History, NO_STACK, Run, Segment, Top, Trace};
 use super::value::{ObjectId, TextId, Value};
@@ -197,20 +197,24 @@ impl Heap {
 
     /// Bytes of memory in use.
     pub(super) fn held(&self) -> usize {
-        self.texts.held()
-            + self.frames.held()
-            + self.stacks.held()
-            + self.objects.len() * 4
-            + self.events.len() * size_of::<Event>()
-            + self.event_stacks.len() * 4
-            + self.blocks.len() * size_of::<Block>()
-            + self.segments.len() * size_of::<Segment>()
-            + self.histories.len() * size_of::<History>()
-            + self.tops.len() * size_of::<Top>()
-            + self.runs.len() * size_of::<Run>()
-            + self.lists.len() * (size_of::<Vec<ObjectId>>() + 32)
-            + self.list_items * 4
-            + self.partials.len() * size_of::<Fields>()
+        [
+            self.texts.held(),
+            self.frames.held(),
+            self.stacks.held(),
+            bytes_of::<u32>(self.objects.len()),
+            bytes_of::<Event>(self.events.len()),
+            bytes_of::<u32>(self.event_stacks.len()),
+            bytes_of::<Block>(self.blocks.len()),
+            bytes_of::<Segment>(self.segments.len()),
+            bytes_of::<History>(self.histories.len()),
+            bytes_of::<Top>(self.tops.len()),
+            bytes_of::<Run>(self.runs.len()),
+            bytes_of::<(Vec<ObjectId>, [u8; 32])>(self.lists.len()),
+            bytes_of::<ObjectId>(self.list_items),
+            bytes_of::<Fields>(self.partials.len()),
+        ]
+        .into_iter()
+        .fold(0, usize::saturating_add)
     }
 
     pub(super) fn text(&mut self, text: &[u8]) -> Result<TextId, TableFull> {
@@ -415,9 +419,9 @@ impl Heap {
         if shape.kind == Kind::Stack {
             // A list that comes in pieces is copied for each; what that may cost is bounded by what was read.
             let known = self.stacks.get(shape.id);
-            self.copied_frames += known.len() as u64;
-            if self.copied_frames > self.objects.len() as u64 + Self::FREE_COPIED_FRAMES {
-                self.left_out.frames += items.len() as u64;
+            self.copied_frames = self.copied_frames.saturating_add(known.len() as u64);
+            if self.copied_frames > (self.objects.len() as u64).saturating_add(Self::FREE_COPIED_FRAMES) {
+                self.left_out.frames = self.left_out.frames.saturating_add(items.len() as u64);
                 return Ok(shape);
             }
             self.frame_ids.extend_from_slice(known);
@@ -428,7 +432,8 @@ impl Heap {
         if frame_ids.contains(&Self::STRANGER) {
             let all = frame_ids.len();
             frame_ids.retain(|id| *id != Self::STRANGER);
-            self.left_out.strangers += (all - frame_ids.len()) as u64;
+            self.left_out.strangers =
+                self.left_out.strangers.saturating_add(all.saturating_sub(frame_ids.len()) as u64);
         }
         self.frame_ids = frame_ids;
         let id = self.stacks.intern(&self.frame_ids).ok_or(TableFull)?;
@@ -447,7 +452,7 @@ impl Heap {
         for item in items {
             let row = self.member(*item, member);
             let next = row.is_some_and(|row| run.get_or_insert(Run::before(row)).extend(row));
-            self.left_out.strangers += u64::from(!next);
+            self.left_out.strangers = self.left_out.strangers.saturating_add(u64::from(!next));
         }
         let Some(run) = run else { return Ok(shape) };
         if known.is_some() {
@@ -457,7 +462,7 @@ impl Heap {
             return Ok(shape);
         }
         self.runs.push_lean(run);
-        Shape::row(list, self.runs.len() - 1)
+        Shape::row(list, self.runs.len().saturating_sub(1))
     }
 
     fn append_lists(&mut self, shape: Shape, items: &[Value]) -> Result<Shape, TableFull> {
@@ -467,10 +472,10 @@ impl Heap {
             for item in items {
                 match item.as_object() {
                     Some(member) => members.push(member),
-                    None => self.left_out.strangers += 1,
+                    None => self.left_out.strangers = self.left_out.strangers.saturating_add(1),
                 }
             }
-            self.list_items += items.len();
+            self.list_items = self.list_items.saturating_add(items.len());
         }
         Shape::row(Kind::Lists, row)
     }
@@ -614,13 +619,13 @@ fn row_or_new<T>(table: &mut Vec<T>, shape: Shape, new: bool, empty: T) -> usize
         return shape.id as usize;
     }
     table.push_lean(empty);
-    table.len() - 1
+    table.len().saturating_sub(1)
 }
 
 fn append_numbers(shape: Shape, items: &[Value]) -> Shape {
     let (mut count, mut any) = if shape.kind == Kind::Numbers { (shape.id >> 1, shape.id & 1) } else { (0, 0) };
     for item in items {
-        count = (count + 1).min(3);
+        count = count.saturating_add(1).min(3);
         any |= u32::from(*item != Value::ZERO);
     }
     Shape { kind: Kind::Numbers, id: count << 1 | any }

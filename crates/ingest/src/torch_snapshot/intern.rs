@@ -3,7 +3,7 @@
 //! A snapshot refers to the same few thousand frames millions of times; everything else here keeps ids. Knows no
 //! pickle and no shape.
 
-use super::growth::Lean;
+use super::growth::{Lean, bytes_of};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::{BuildHasher, Hash};
 
@@ -46,7 +46,8 @@ impl<T: Copy + Eq + Hash> SliceInterner<T> {
 
     /// Bytes of memory in use.
     pub(super) fn held(&self) -> usize {
-        self.items.len() * size_of::<T>() + self.ends.len() * size_of::<u32>() + self.table.capacity() * 5
+        let table = self.table.capacity().saturating_mul(5);
+        bytes_of::<T>(self.items.len()).saturating_add(bytes_of::<u32>(self.ends.len())).saturating_add(table)
     }
 }
 

@@ -143,11 +143,11 @@ fn traces<'a>(heap: &'a Heap, top: Top, warnings: &mut Vec<String>) -> Vec<Trace
         .take(known)
         .map(|events| {
             if !heap.is_empty_list(*events) && !taken.insert(*events) {
-                repeated += 1;
+                repeated = repeated.saturating_add(1);
                 return Trace::default();
             }
             heap.events_of(*events).unwrap_or_else(|| {
-                unknown += 1;
+                unknown = unknown.saturating_add(1);
                 Trace::default()
             })
         })

@@ -3,6 +3,7 @@
 //! The opcodes are an allow-list. Whatever could import a name or call something ends the reading with a sentence.
 //! Knows no key of a snapshot. Memory is bounded by what was read: a length in the file reserves nothing.
 
+use super::growth::bytes_of;
 use super::heap::{Heap, TableFull};
 use super::opcodes as op;
 use super::value::{Memo, Value};
@@ -45,23 +46,23 @@ pub(super) enum End {
 pub(super) fn decode(input: &mut dyn BufRead) -> Result<Decoded, ReadError> {
     let mut machine = Machine::new()?;
     let mut window = vec![0; WINDOW];
-    let (mut filled, mut base) = (0, 0);
+    let (mut filled, mut base) = (0usize, 0u64);
     loop {
         let ended = fill(input, &mut window, &mut filled)
-            .map_err(|source| ReadError::Io { offset: base + filled as u64, source })?;
+            .map_err(|source| ReadError::Io { offset: base.saturating_add(filled as u64), source })?;
         let bytes = window.get(..filled).unwrap_or_default();
         let (used, stopped) = machine.run(bytes, base)?;
-        base += used as u64;
+        base = base.saturating_add(used as u64);
         if let Some(root) = stopped {
             return Ok(Decoded { heap: machine.heap, end: End::Whole(root) });
         }
         if ended {
-            let offset = base + (filled - used) as u64;
+            let offset = base.saturating_add(filled.saturating_sub(used) as u64);
             return Ok(Decoded { heap: machine.heap, end: End::Cut { offset, stack: machine.stack } });
         }
         machine.check_memory(base)?;
         window.copy_within(used..filled, 0);
-        filled -= used;
+        filled = filled.saturating_sub(used);
     }
 }
 
@@ -70,7 +71,7 @@ fn fill(input: &mut dyn BufRead, window: &mut [u8], filled: &mut usize) -> io::R
     while let Some(free) = window.get_mut(*filled..).filter(|free| !free.is_empty()) {
         match input.read(free) {
             Ok(0) => return Ok(true),
-            Ok(n) => *filled += n,
+            Ok(n) => *filled = (*filled).saturating_add(n),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(true),
             Err(e) => return Err(e),
@@ -149,27 +150,28 @@ impl Machine {
     /// Carries out the opcodes in `window`, which begins at byte `base` of the file. Gives the number of bytes that
     /// are done with, and the root once the pickle is complete.
     fn run(&mut self, window: &[u8], base: u64) -> Result<(usize, Option<Value>), ReadError> {
-        let allowed = FREE_STACKED + (base + window.len() as u64) / BYTES_PER_STACKED;
+        let allowed = FREE_STACKED.saturating_add(base.saturating_add(window.len() as u64) / BYTES_PER_STACKED);
         self.max_stacked = usize::try_from(allowed).unwrap_or(usize::MAX);
         let mut rest = self.pass_over(window);
+        let done = |rest: &[u8]| window.len().saturating_sub(rest.len());
         while let Some((opcode, after)) = rest.split_first() {
             match self.step(*opcode, after) {
                 Ok(Step::Next(next)) => rest = next,
                 Ok(Step::Incomplete) => break,
-                Ok(Step::Stop(root)) => return Ok((window.len() - rest.len() + 1, Some(root))),
+                Ok(Step::Stop(root)) => return Ok((done(rest).saturating_add(1), Some(root))),
                 Err(trouble) => {
-                    let offset = base + (window.len() - rest.len()) as u64;
+                    let offset = base.saturating_add(done(rest) as u64);
                     return Err(self.explain(&trouble, *opcode, after, offset));
                 }
             }
         }
-        Ok((window.len() - rest.len(), None))
+        Ok((done(rest), None))
     }
 
     /// Passes over what is left of a long operand.
     fn pass_over<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let here = usize::try_from(self.skip).unwrap_or(usize::MAX).min(bytes.len());
-        self.skip -= here as u64;
+        self.skip = self.skip.saturating_sub(here as u64);
         bytes.get(here..).unwrap_or_default()
     }
 
@@ -263,7 +265,7 @@ impl Machine {
                 let Some((long, rest)) = rest.split_at_checked(kept) else { return Ok(Step::Incomplete) };
                 // A longer number means nothing here.
                 let value = if kept == length { Value::from_long(long) } else { Value::OPAQUE };
-                self.skip = (length - kept) as u64;
+                self.skip = length.saturating_sub(kept) as u64;
                 let rest = self.pass_over(rest);
                 self.push(value, rest)
             }
@@ -318,17 +320,17 @@ impl Machine {
         loop {
             let room = self.max_stacked.saturating_sub(self.stack.len());
             let mut batch = [Value::OPAQUE; 32];
-            let mut count = 0;
+            let mut count = 0usize;
             for (to, [opcode, index @ ..]) in batch.iter_mut().zip(rest.as_chunks::<5>().0).take(room) {
                 if *opcode != op::LONG_BINGET {
                     break;
                 }
                 let Some(value) = self.memo.get(u32::from_le_bytes(*index)) else { break };
                 *to = value;
-                count += 1;
+                count = count.saturating_add(1);
             }
             self.stack.extend_from_slice(batch.get(..count).unwrap_or_default());
-            rest = rest.get(count * 5..).unwrap_or_default();
+            rest = rest.get(count.saturating_mul(5)..).unwrap_or_default();
             if count < batch.len() {
                 return rest;
             }
@@ -345,7 +347,7 @@ impl Machine {
         let kept = usize::try_from(length).unwrap_or(usize::MAX).min(LONG_OPERAND);
         let Some((text, rest)) = rest.split_at_checked(kept) else { return Ok(Step::Incomplete) };
         let text = self.heap.text(text)?;
-        self.skip = length - kept as u64;
+        self.skip = length.saturating_sub(kept as u64);
         let rest = if self.skip == 0 { rest } else { self.pass_over(rest) };
         self.push(Value::text(text), rest)
     }
@@ -381,8 +383,15 @@ impl Machine {
 
     /// Refuses a file that makes the reader remember more than its size allows.
     fn check_memory(&self, read: u64) -> Result<(), ReadError> {
-        let held = self.heap.held() + self.memo.held() + self.stack.len() * size_of::<Value>() + self.marks.len() * 4;
-        if held as u64 <= FREE_MEMORY + MEMORY_PER_BYTE * read {
+        let held = [
+            self.heap.held(),
+            self.memo.held(),
+            bytes_of::<Value>(self.stack.len()),
+            bytes_of::<u32>(self.marks.len()),
+        ]
+        .into_iter()
+        .fold(0, usize::saturating_add);
+        if held as u64 <= FREE_MEMORY.saturating_add(MEMORY_PER_BYTE.saturating_mul(read)) {
             return Ok(());
         }
         Err(ReadError::OverLimit {

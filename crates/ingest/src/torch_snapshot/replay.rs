@@ -140,11 +140,11 @@ pub(super) fn replay(trace: Trace<'_>, at_end: AtEnd<'_>, max_ooms: usize) -> Op
     let mut tops = Tops::new(events.len());
     let mut ooms: Vec<(u64, Bytes, Bytes)> = Vec::new();
     for (bucket, members) in events.chunks(per_bucket).enumerate().rev() {
-        let start = bucket * per_bucket;
+        let start = bucket.saturating_mul(per_bucket);
         let mut lowest: Option<Reached> = None;
         let mut highest: Option<Reached> = None;
         for (within, event) in members.iter().enumerate().rev() {
-            let index = start + within;
+            let index = start.saturating_add(within);
             let here = Reached { event: (index, *event), totals: walk.totals };
             if lowest.is_none_or(|low| here.totals.requested < low.totals.requested) {
                 lowest = Some(here);
@@ -205,7 +205,7 @@ pub(super) fn replay(trace: Trace<'_>, at_end: AtEnd<'_>, max_ooms: usize) -> Op
 /// free where frees repeat it.
 pub(super) fn live_after(trace: Trace<'_>, at_end: AtEnd<'_>, at: Option<usize>, frees_repeat: bool) -> BySite {
     let mut walk = Walk::from_end(trace, at_end);
-    let after = at.map_or(0, |at| at + 1);
+    let after = at.map_or(0, |at| at.saturating_add(1));
     let numbered = || trace.events.iter().enumerate();
     for (index, event) in numbered().skip(after).rev() {
         walk.undo(index, *event);
@@ -225,7 +225,7 @@ pub(super) fn live_after(trace: Trace<'_>, at_end: AtEnd<'_>, at: Option<usize>,
     for held in walk.live.values() {
         let is_known = held.is_resolved || held.from_end || frees_repeat;
         let site = sites.entry(if is_known { held.stack } else { NO_STACK }).or_default();
-        *site = (site.0.saturating_add(Bytes(held.requested)), site.1 + 1);
+        *site = (site.0.saturating_add(Bytes(held.requested)), site.1.saturating_add(1));
     }
     sites
 }
@@ -244,7 +244,7 @@ impl Bands {
 
     #[inline]
     fn take_in(&mut self, index: usize, values: [u64; QUANTITIES]) {
-        if let Some(bucket) = self.buckets.get_mut(index / self.width) {
+        if let Some(bucket) = self.buckets.get_mut(index.checked_div(self.width).unwrap_or(0)) {
             for ((low, high), value) in bucket.iter_mut().zip(values) {
                 *low = value.min(*low);
                 *high = value.max(*high);
@@ -355,7 +355,7 @@ impl<'a> Walk<'a> {
         match event.action() {
             Action::Alloc => match self.live.remove(&event.addr) {
                 Some(held) => self.born(index, held),
-                None => self.contradictions += 1,
+                None => self.contradictions = self.contradictions.saturating_add(1),
             },
             Action::FreeCompleted => self.insert(event.addr, self.freed(index, event, self.has_requests)),
             Action::FreeRequested => match self.live.get_mut(&event.addr) {
@@ -367,7 +367,8 @@ impl<'a> Walk<'a> {
                 None => self.insert(event.addr, self.freed(index, event, false)),
             },
             Action::Reserve => {
-                self.reserved_contradictions += u64::from(event.size() > self.totals.reserved);
+                self.reserved_contradictions =
+                    self.reserved_contradictions.saturating_add(u64::from(event.size() > self.totals.reserved));
                 self.totals.reserved = self.totals.reserved.saturating_sub(event.size());
             }
             Action::Release => self.totals.reserved = self.totals.reserved.saturating_add(event.size()),
@@ -393,14 +394,14 @@ impl<'a> Walk<'a> {
         let stack = self.trace.stack(index);
         if held.from_end {
             let site = self.never_freed.entry(if stack == NO_STACK { held.stack } else { stack }).or_default();
-            *site = (site.0.saturating_add(Bytes(held.requested)), site.1 + 1);
+            *site = (site.0.saturating_add(Bytes(held.requested)), site.1.saturating_add(1));
             if index >= self.trace.events.len() / 2 {
                 self.late = self.late.saturating_add(Bytes(held.requested));
             }
         } else if stack == held.stack {
-            self.same_stack += 1;
+            self.same_stack = self.same_stack.saturating_add(1);
         } else {
-            self.other_stack += 1;
+            self.other_stack = self.other_stack.saturating_add(1);
         }
     }
 
@@ -425,7 +426,7 @@ impl<'a> Walk<'a> {
         }
         if let Some(old) = self.live.insert(addr, held) {
             self.subtract(&old);
-            self.contradictions += 1;
+            self.contradictions = self.contradictions.saturating_add(1);
         }
     }
 

@@ -219,7 +219,7 @@ impl Run {
     /// Takes in `row` if it is the next one.
     pub(super) fn extend(&mut self, row: u32) -> bool {
         let next = self.start.checked_add(self.len) == Some(row);
-        self.len += u32::from(next);
+        self.len = self.len.saturating_add(u32::from(next));
         next
     }
 
@@ -231,7 +231,7 @@ impl Run {
     /// The rows of this run.
     pub(super) fn of<T>(self, table: &[T]) -> &[T] {
         let start = self.start as usize;
-        table.get(start..start + self.len as usize).unwrap_or_default()
+        table.get(start..start.saturating_add(self.len as usize)).unwrap_or_default()
     }
 }
 

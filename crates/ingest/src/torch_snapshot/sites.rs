@@ -33,9 +33,11 @@ impl Room {
 
     pub(super) fn take(&mut self, (function, file, line): (&[u8], &[u8], u32)) -> Option<Frame> {
         let frame = Frame { function: text(function), file: text(file), line };
-        let left = self.left.checked_sub(size_of::<Frame>() + frame.function.len() + frame.file.len());
+        let left = self
+            .left
+            .checked_sub(size_of::<Frame>().saturating_add(frame.function.len()).saturating_add(frame.file.len()));
         self.left = left.unwrap_or(0);
-        self.left_out += u64::from(left.is_none());
+        self.left_out = self.left_out.saturating_add(u64::from(left.is_none()));
         left.map(|_| frame)
     }
 }
@@ -81,14 +83,15 @@ fn frames(heap: &Heap, stack: u32, room: &mut Room) -> Vec<Frame> {
     let is_own = |(_, file, line): (&[u8], &[u8], u32)| !is_library_frame(&String::from_utf8_lossy(file), line);
     let own = heap.frames(stack).position(is_own);
     // One frame for the words, and two more where the user's own frame stands in the middle of what is left out.
-    let is_left_out = |at: usize, room: usize| at >= INNERMOST && at < count - (room - INNERMOST);
+    let is_left_out =
+        |at: usize, room: usize| at >= INNERMOST && at < count.saturating_sub(room.saturating_sub(INNERMOST));
     let own = own.filter(|own| is_left_out(*own, MAX_FRAMES - 1));
     let kept = if own.is_some() { MAX_FRAMES - 3 } else { MAX_FRAMES - 1 };
     let mut frames = Vec::with_capacity(MAX_FRAMES);
     let mut left_out = 0u64;
     for (at, row) in all.enumerate() {
         if is_left_out(at, kept) && own != Some(at) {
-            left_out += 1;
+            left_out = left_out.saturating_add(1);
             continue;
         }
         if left_out > 0 {

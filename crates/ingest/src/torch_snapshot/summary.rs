@@ -38,11 +38,11 @@ pub(super) fn summarize(
     for segment in segments {
         if segment.device < MAX_DEVICES {
             let is_repeated = segment.blocks.is_some_and(|run| !run.is_empty() && !taken.insert(run));
-            repeated += u64::from(is_repeated);
+            repeated = repeated.saturating_add(u64::from(is_repeated));
             let blocks = segment.blocks.filter(|_| !is_repeated);
             by_device.entry(segment.device).or_default().add(&Segment { blocks, ..*segment }, &heap.blocks);
         } else {
-            impossible += 1;
+            impossible = impossible.saturating_add(1);
         }
     }
     let trace_of = |device: u32| traces.get(device as usize).copied().unwrap_or_default();
@@ -103,7 +103,7 @@ impl Tally {
             let addr = block.address.unwrap_or(next);
             let after = addr.saturating_add(block.size);
             if segment.address.is_some_and(|start| addr < start) || end.is_some_and(|end| after > end) {
-                self.misplaced_blocks += 1;
+                self.misplaced_blocks = self.misplaced_blocks.saturating_add(1);
             }
             next = after;
             size = size.saturating_add(Bytes(block.size));
@@ -125,14 +125,14 @@ impl Tally {
                 stack: block.stack,
             });
             let site = self.sites.entry(block.stack).or_default();
-            *site = (site.0.saturating_add(Bytes(block.size)), site.1 + 1);
+            *site = (site.0.saturating_add(Bytes(block.size)), site.1.saturating_add(1));
         }
         let own = |field: Option<u64>, sum: Bytes| field.map_or(sum, Bytes);
         let total = own(segment.total, size);
         let own_allocated = own(segment.allocated, allocated);
         let own_active = own(segment.active, active);
         let agrees = (total, own_allocated, own_active) == (size, allocated, active);
-        self.mismatched += u64::from(!agrees && segment.blocks.is_some());
+        self.mismatched = self.mismatched.saturating_add(u64::from(!agrees && segment.blocks.is_some()));
         self.reserved = self.reserved.saturating_add(total);
         self.allocated = self.allocated.saturating_add(own_allocated);
         self.active = self.active.saturating_add(own_active);
@@ -141,8 +141,8 @@ impl Tally {
         }
         self.places.extend(segment.address.map(|start| (start, total.0)));
         self.fill.add(segment, blocks);
-        self.segments += 1;
-        self.blocks += blocks.len() as u64;
+        self.segments = self.segments.saturating_add(1);
+        self.blocks = self.blocks.saturating_add(blocks.len() as u64);
     }
 
     fn finish(
@@ -257,7 +257,7 @@ fn overlaps(places: &mut [(u64, u64)]) -> u64 {
     places.sort_unstable();
     let (mut end, mut count) = (0u64, 0u64);
     for (start, length) in places.iter().filter(|(_, length)| *length > 0) {
-        count += u64::from(*start < end);
+        count = count.saturating_add(u64::from(*start < end));
         end = end.max(start.saturating_add(*length));
     }
     count

@@ -2,7 +2,7 @@
 //!
 //! Containers are only named here ([`ObjectId`]); what they hold is folded by [`super::heap`] as it arrives.
 
-use super::growth::Lean;
+use super::growth::{Lean, bytes_of};
 use super::words::Word;
 
 /// A text by its id in the interner; the first ids are those of [`Word`].
@@ -173,12 +173,13 @@ impl Memo {
         let packed = self.pack(value)?;
         let at = index as usize;
         if at >= self.slots.len() {
-            if at - self.slots.len() > Self::DENSE_GAP {
+            if at.saturating_sub(self.slots.len()) > Self::DENSE_GAP {
                 self.sparse.insert(index, packed);
                 return Some(());
             }
-            self.slots.reserve_lean(at + 1 - self.slots.len());
-            self.slots.resize(at + 1, 0);
+            let slots = at.saturating_add(1);
+            self.slots.reserve_lean(slots.saturating_sub(self.slots.len()));
+            self.slots.resize(slots, 0);
         }
         *self.slots.get_mut(at)? = packed;
         Some(())
@@ -214,13 +215,14 @@ impl Memo {
             return None;
         }
         self.large.push_lean(value);
-        let index = self.large.len() as u64 - 1;
+        let index = (self.large.len() as u64).saturating_sub(1);
         u32::try_from(index << tag::BITS | tag::INDIRECT).ok()
     }
 
     /// Bytes of memory in use.
     pub(super) fn held(&self) -> usize {
-        self.slots.len() * 4 + self.sparse.len() * 16 + self.large.len() * size_of::<Value>()
+        let sparse = self.sparse.len().saturating_mul(16);
+        self.slots.len().saturating_mul(4).saturating_add(sparse).saturating_add(bytes_of::<Value>(self.large.len()))
     }
 }
 

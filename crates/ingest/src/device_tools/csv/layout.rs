@@ -143,7 +143,7 @@ impl Layout {
     pub(super) fn commands(body: &str) -> Vec<Self> {
         let queries = ["--query-gpu", "--query-compute-apps"].into_iter().flat_map(|option| {
             body.match_indices(option).filter_map(move |(at, _)| {
-                let rest = body.get(at + option.len()..)?;
+                let rest = body.get(at.saturating_add(option.len())..)?;
                 let list = rest.strip_prefix(['=', ' '])?;
                 let list = list.trim_start_matches(['"', '\'']);
                 let end = list.find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '|' | ';'));
@@ -183,14 +183,16 @@ impl Layout {
         let pid = before.iter().position(|cell| cell.len() <= 10 && cell.parse::<u32>().is_ok_and(|pid| pid >= 100))?;
         // Behind the PID there is one name, which is no product; nothing else may be unknown.
         let names_gpu = fields.iter().any(|field| matches!(field, Field::Uuid | Field::BusId));
-        let name = before.get(pid + 1).filter(|name| !name.is_empty() && !is_product(name))?;
-        let others =
-            fields.iter().enumerate().filter(|(at, field)| **field == Field::Other && *at != pid && *at != pid + 1);
+        let name = before.get(pid.saturating_add(1)).filter(|name| !name.is_empty() && !is_product(name))?;
+        let others = fields
+            .iter()
+            .enumerate()
+            .filter(|(at, field)| **field == Field::Other && *at != pid && *at != pid.saturating_add(1));
         if !names_gpu || name.parse::<f64>().is_ok() || others.count() > 0 {
             return None;
         }
         *fields.get_mut(pid)? = Field::Pid;
-        *fields.get_mut(pid + 1)? = Field::ProcessName;
+        *fields.get_mut(pid.saturating_add(1))? = Field::ProcessName;
         fields.push(Field::ProcessUsed);
         Self::new(fields.into_iter().map(|field| Column { field, unit: MIB }).collect())
     }
@@ -234,7 +236,7 @@ impl Layout {
                 }
             }
             let certain = plausible(*column, &text, needs_units)?;
-            row.certain += usize::from(certain);
+            row.certain = row.certain.saturating_add(usize::from(certain));
             row.has_units |= column.field.is_size() && has_unit(&text);
             if column.field != Field::Other {
                 row.cells.push((column.field, column.unit, text));

@@ -130,7 +130,7 @@ impl Reading {
         let device = if let Some(device) = key {
             device
         } else {
-            self.nameless += 1;
+            self.nameless = self.nameless.saturating_add(1);
             if is_app {
                 return;
             }

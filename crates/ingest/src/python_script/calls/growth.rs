@@ -84,7 +84,7 @@ impl<'a> Walker<'a> {
 
     /// The batch loop whose iterations the target outlives, and whether it is emptied further out.
     fn outlives(&mut self, target: &'a Expr, text: &str) -> Option<(LoopKind, bool)> {
-        let frame = self.frames.len() - 1;
+        let frame = self.frames.len().saturating_sub(1);
         let is_batch = |l: &Loop| matches!(l.kind, LoopKind::TrainBatch | LoopKind::EvalBatch);
         let is_local = matches!(base_of(target), Expr::Name(name) if name.id.as_str() != "self");
         let mut found = None;

@@ -34,12 +34,12 @@ impl<'a> Walker<'a> {
             self.is_cut = true;
             return false;
         }
-        self.levels += 1;
+        self.levels = self.levels.saturating_add(1);
         true
     }
 
     pub(super) fn leave(&mut self) {
-        self.levels -= 1;
+        self.levels = self.levels.saturating_sub(1);
     }
 
     pub(super) fn call(&mut self, call: &'a ast::ExprCall) -> Value<'a> {
