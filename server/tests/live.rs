@@ -1,5 +1,7 @@
 //! Live data over HTTP: what is accepted and what is not, how nodes are seen, and how a job becomes a run by itself.
 
+#![allow(clippy::unwrap_used)] // a helper that fails should stop the test
+
 mod common;
 
 use axum::{

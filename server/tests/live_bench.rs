@@ -26,10 +26,12 @@ const GPUS: usize = 8;
 /// Connections over which agents' batches come at the same time.
 const CONNECTIONS: usize = 16;
 /// Points a second that the server must take.
-const BAR: f64 = 500_000.0;
+const POINTS_PER_SECOND: usize = 500_000;
+const BAR: f64 = POINTS_PER_SECOND as f64;
 const BAR_P99: Duration = Duration::from_millis(250);
 /// How long each part is measured.
-const TIME: Duration = Duration::from_secs(8);
+const SECONDS: usize = 8;
+const TIME: Duration = Duration::from_secs(SECONDS as u64);
 
 /// The samples of one second as an agent sends them: values that move as those of a training do.
 fn second(at: i64, hz: usize, seed: u64) -> Value {
@@ -184,7 +186,7 @@ fn points_per_second_and_time_to_the_answer() {
     let mut met = true;
     for hz in [10, 50] {
         let points_each = GPUS * hz;
-        let seconds = (2.0 * BAR * TIME.as_secs_f64()) as usize / (NODES * points_each);
+        let seconds = 2 * POINTS_PER_SECOND * SECONDS / (NODES * points_each);
         let batches_of = |name: &str| Arc::new(batches(hz, seconds, &format!("{name}-{hz}")));
         let flat = measure(&address, &batches_of("flat"), points_each, None);
         let paced = measure(&address, &batches_of("paced"), points_each, Some(BAR));

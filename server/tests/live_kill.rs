@@ -84,7 +84,8 @@ fn lines(first: u64) -> Vec<(i64, Value)> {
     let t = now();
     // Incompressible, so that segments fill.
     let noise = |n: u64| {
-        (0..40).map(|i| format!("{:016x}", (n * 40 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect::<String>()
+        let word = |i: u64| format!("{:016x}", (n * 40 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        (0..40).map(word).collect::<Vec<_>>().concat()
     };
     (first..first + LINES)
         .map(|n| (t, json!({"type": "dropped", "first": n, "last": n, "samples": 1, "noise": noise(n)})))
@@ -96,7 +97,7 @@ fn load(address: &str, agent: usize, sent: &Mutex<Sent>, stop: &AtomicBool) {
         let first = sent.lock().unwrap().acknowledged.map_or(0, |last| last + 1);
         let body = gzip(&batch(&format!("agent-{agent}"), &format!("node-{agent}"), first, &lines(first)));
         // Sometimes twice, as after a lost answer.
-        if first % 7 == 0 {
+        if first.is_multiple_of(7) {
             ask(address, "POST", "/api/v1/samples", &body);
         }
         let Some((200, answer)) = ask(address, "POST", "/api/v1/samples", &body) else { continue };

@@ -1,5 +1,7 @@
 //! What a share asks for and what it leaves out: password, masking, files, and when it was last opened.
 
+#![allow(clippy::unwrap_used)] // a helper that fails should stop the test
+
 mod common;
 
 use axum::{

@@ -153,13 +153,12 @@ fn rows<'a>(found: &Subjects<'a>, moment: MomentOf) -> Vec<Row<'a>> {
     for (at, subject) in found.all.iter().enumerate() {
         for site in sites_of(subject, moment) {
             let frame = site.own_frame().or_else(|| site.frames.iter().find(|f| f.line > 0)).or(site.frames.first());
-            let row = match rows.iter_mut().position(|row| row.frame == frame) {
-                Some(known) => &mut rows[known],
-                None => {
-                    rows.push(Row { frame, cells: vec![None; count], stacks: vec![], difference: 0, only: false });
-                    let last = rows.len() - 1;
-                    &mut rows[last]
-                }
+            let row = if let Some(known) = rows.iter().position(|row| row.frame == frame) {
+                &mut rows[known]
+            } else {
+                rows.push(Row { frame, cells: vec![None; count], stacks: vec![], difference: 0, only: false });
+                let last = rows.len() - 1;
+                &mut rows[last]
             };
             let cell = row.cells[at].get_or_insert((0, 0));
             *cell = (cell.0.saturating_add(site.bytes.0), cell.1.saturating_add(site.blocks));

@@ -75,7 +75,9 @@ fn branches<'a>(stacks: &[(&'a CallSite, usize)]) -> Vec<Node<'a>> {
             // As long as all go the same way it is one node.
             while let Some(next) = common_next(&members) {
                 frames.push(next);
-                members.iter_mut().for_each(|(_, left)| *left -= 1);
+                for (_, left) in &mut members {
+                    *left -= 1;
+                }
             }
             let sum = |of: fn(&CallSite) -> u64| members.iter().map(|(site, _)| of(site)).fold(0, u64::saturating_add);
             Node {

@@ -120,7 +120,7 @@ impl<'c> Reader<'c> {
                 }
             }
             _ => {
-                self.bad_lines += 1;
+                self.bad_lines = self.bad_lines.saturating_add(1);
                 if self.bad_lines == 1 {
                     self.first_bad = number;
                 }
@@ -219,17 +219,17 @@ impl<'c> Reader<'c> {
 
     /// Beyond the limit every second table goes, and of those to come only as many are kept.
     fn keep(&mut self, table: DeviceTable) {
-        if self.skipped + 1 < self.stride {
-            self.skipped += 1;
+        if self.skipped.saturating_add(1) < self.stride {
+            self.skipped = self.skipped.saturating_add(1);
             return;
         }
         self.skipped = 0;
         self.tables.push(table);
         if self.tables.len() >= self.ctx.limits.max_tables.max(2) {
-            let mut number = 0;
+            let mut kept = true;
             self.tables.retain(|_| {
-                number += 1;
-                number % 2 == 0
+                kept = !kept;
+                kept
             });
             self.stride = self.stride.saturating_mul(2);
         }
@@ -297,6 +297,7 @@ fn clock(time: UnixMicros) -> String {
 }
 
 /// Year, month and day of a count of days since 1970-01-01, in the proleptic Gregorian calendar.
+#[allow(clippy::arithmetic_side_effects, reason = "a 64-bit count of microseconds is a hundred million days at most")]
 fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468; // days since 0000-03-01
     let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));

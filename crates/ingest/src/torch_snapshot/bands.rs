@@ -93,7 +93,7 @@ fn finish(heap: &Heap, lines: &Lines<'_>, moments: &[(i64, Vec<u64>)], axis: Ser
 fn add(sums: &mut Vec<u64>, line: u32, bytes: u64) {
     let line = line as usize;
     if line >= sums.len() {
-        sums.resize(line + 1, 0);
+        sums.resize(line.saturating_add(1), 0);
     }
     if let Some(sum) = sums.get_mut(line) {
         *sum = sum.saturating_add(bytes);

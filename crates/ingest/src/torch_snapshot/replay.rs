@@ -276,7 +276,7 @@ impl Tops {
 
     #[inline]
     fn take_in(&mut self, index: usize, live: u64) {
-        if let Some(best) = self.best.get_mut(index / self.width)
+        if let Some(best) = self.best.get_mut(index.checked_div(self.width).unwrap_or(0))
             && live >= best.0
         {
             *best = (live, index);

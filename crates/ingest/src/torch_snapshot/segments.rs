@@ -25,7 +25,7 @@ impl Segments {
         let sum = free.iter().fold(0u64, |sum, piece| sum.saturating_add(*piece));
         if !segment.private {
             self.map.free = self.map.free.saturating_add(Bytes(sum));
-            self.map.pieces += free.len() as u64;
+            self.map.pieces = self.map.pieces.saturating_add(free.len() as u64);
             self.map.largest_free = self.map.largest_free.max(Bytes(free.iter().copied().max().unwrap_or(0)));
             if blocks.iter().all(|block| !block.is_active()) {
                 self.map.releasable = self.map.releasable.saturating_add(Bytes(sum));
@@ -86,20 +86,25 @@ fn parts(blocks: &[Block], size: u64) -> Vec<u8> {
     let part = u128::from(size.max(1));
     let mut at = 0u128;
     for block in blocks {
-        let end = at.saturating_add(u128::from(block.size) * count);
+        let end = at.saturating_add(u128::from(block.size).saturating_mul(count));
         if block.is_active() {
-            let first = usize::try_from(at / part).unwrap_or(0);
+            let first = usize::try_from(at.checked_div(part).unwrap_or(0)).unwrap_or(0);
             for (number, slot) in used.iter_mut().enumerate().skip(first) {
-                let (from, to) = (number as u128 * part, (number as u128 + 1) * part);
+                let from = (number as u128).saturating_mul(part);
+                let to = from.saturating_add(part);
                 if from >= end {
                     break;
                 }
-                *slot += to.min(end).saturating_sub(from.max(at));
+                *slot = slot.saturating_add(to.min(end).saturating_sub(from.max(at)));
             }
         }
         at = end;
     }
-    used.iter().map(|bytes| u8::try_from((bytes * 100 + part / 2) / part).unwrap_or(100).min(100)).collect()
+    let percent = |bytes: &u128| {
+        let hundredfold = bytes.saturating_mul(100).saturating_add(part.div_euclid(2));
+        u8::try_from(hundredfold.checked_div(part).unwrap_or(0)).unwrap_or(100).min(100)
+    };
+    used.iter().map(percent).collect()
 }
 
 #[cfg(test)]
