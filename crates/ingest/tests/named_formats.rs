@@ -9,6 +9,7 @@ mod common;
 use common::read_bytes;
 use rankscope_model::ArtifactKind::{self, *};
 use rankscope_model::{Evidence, LaunchSetting, MIB};
+use std::fmt::Write;
 
 /// Program, file, kind, sample, and a figure of it as text.
 type Sample = (&'static str, &'static str, ArtifactKind, &'static str, &'static str);
@@ -314,10 +315,10 @@ fn figure(evidence: &Evidence, wanted: &str) -> String {
             let [oom] = evidence.ooms.as_slice() else { return format!("{} messages", evidence.ooms.len()) };
             let mut shown = String::from("oom");
             if wanted.contains(" F") {
-                shown.push_str(&format!(" {}", oom.family));
+                let _ = write!(shown, " {}", oom.family);
             }
             if wanted.contains("tried") {
-                shown.push_str(&format!(" tried {}", oom.tried.unwrap_or_default().0 / MIB));
+                let _ = write!(shown, " tried {}", oom.tried.unwrap_or_default().0 / MIB);
             }
             shown
         }
@@ -326,7 +327,7 @@ fn figure(evidence: &Evidence, wanted: &str) -> String {
                 let mut shown = step.subject.to_string().replace("rank ", "");
                 let mut add = |word: &str, value: Option<u64>| {
                     if let Some(value) = value.filter(|_| wanted.contains(word)) {
-                        shown.push_str(&format!(" {word} {value}"));
+                        let _ = write!(shown, " {word} {value}");
                     }
                 };
                 add("step", step.step.map(|step| step.0));

@@ -187,7 +187,7 @@ pub fn scatters() -> Vec<(&'static str, Scatter)> {
     let clouds = |ranks: u32, steps: u64, long: u32| {
         let cloud = |number: u32| {
             let tokens = |step: u64| {
-                let share = (noise(u64::from(number) * 7919 + step) + 1.0) / 2.0;
+                let share = f64::midpoint(noise(u64::from(number) * 7919 + step), 1.0);
                 let most = if number == long { 60_000.0 } else { 33_000.0 };
                 Bytes::from_float(8_000.0 + most * share * share, 1).map_or(0, |bytes| bytes.0)
             };
