@@ -1,7 +1,7 @@
 // A job runs: its nodes are seen, what is wrong with it is found by itself, and the report follows it to its end.
 
 import { Agent, memory, nobody, node, ranks } from "./live";
-import { expect, test } from "./server";
+import { Server, expect, test } from "./server";
 
 test("nodes appear, the finding comes by itself, and the report follows the job", async ({ page, request }) => {
   const name = `gpu-${Date.now()}`;
@@ -36,10 +36,12 @@ test("nodes appear, the finding comes by itself, and the report follows the job"
   await expect(page.getByText(/Seven processes at home on GPUs? 1/).first()).toBeVisible({ timeout: 15_000 });
 
   // The item opens with the finding attached.
-  const item = page.locator("#checklist").getByRole("link", { name: /own GPU|device|visib/i }).first();
-  await item.click();
-  await page.waitForURL(/checklist/);
-  await expect(page.getByText(/Seven processes/).first()).toBeVisible();
+  const checklist = page.locator("#checklist");
+  await checklist.getByText("GPU visibility and binding").click();
+  await expect(checklist.getByText(/Seven processes at home/)).toBeVisible();
+  await checklist.getByRole("link", { name: "Go through it step by step" }).click();
+  await page.waitForURL(/\/checklist\/environment/);
+  await expect(page.getByText(/Seven processes at home/).first()).toBeVisible();
   await page.goBack();
 
   // The end is told, and the report stays.
@@ -72,17 +74,23 @@ test("a finding that comes while the report is open is a quiet notice", async ({
   await expect(page.getByRole("heading", { level: 1 })).toContainText("GPU 0", { timeout: 10_000 });
 });
 
-test("a lost connection shows and heals", async ({ page, context, request }) => {
-  const agent = new Agent(request, `lost-${Date.now()}`);
-  await agent.send(0, node(1), memory(1, 1_000));
+test("a lost connection shows and heals", async ({ browser }) => {
+  test.slow();
+  // A server of its own, which goes away and comes back at the same address.
+  const first = await Server.start();
+  const context = await browser.newContext({ baseURL: first.url });
+  const page = await context.newPage();
   await page.goto("/live");
   await expect(page.locator("[data-link]")).toHaveText(/figures move/);
-  await page.route("**/api/v1/live/events**", (route) => route.abort());
-  await context.setOffline(true);
-  await expect(page.locator("[data-link]")).toHaveText(/Connection lost/, { timeout: 20_000 });
-  await context.setOffline(false);
-  await page.unroute("**/api/v1/live/events**");
+  await first.stop();
+  await expect(page.locator("[data-link]")).toHaveText(/Connection lost/);
+  const second = await Server.start([], new URL(first.url).host);
   await expect(page.locator("[data-link]")).toHaveText(/figures move/, { timeout: 30_000 });
+  const agent = new Agent(context.request, "back");
+  await agent.send(0, node(1), memory(1, 1_000));
+  await expect(page.getByRole("region", { name: "Node back" })).toBeVisible();
+  await context.close();
+  await second.stop();
 });
 
 test("without a script the page is right as of now", async ({ browser, server, request }) => {

@@ -16,11 +16,11 @@ export class Server {
     readonly url: string,
   ) {}
 
-  static async start(options: string[] = []): Promise<Server> {
+  static async start(options: string[] = [], listen = "127.0.0.1:0"): Promise<Server> {
     const program = process.env.RANKSCOPE_BIN;
     if (!program) throw new Error("RANKSCOPE_BIN must name the built server; `cargo xtask test` sets it");
     const data = mkdtempSync(path.join(tmpdir(), "rankscope-end2end-"));
-    const child = spawn(program, ["serve", "--listen", "127.0.0.1:0", "--data", data, ...options], {
+    const child = spawn(program, ["serve", "--listen", listen, "--data", data, ...options], {
       stdio: ["ignore", "pipe", "pipe"],
     });
     let stderr = "";

@@ -264,7 +264,9 @@ async fn a_job_becomes_a_run_by_itself_and_the_finding_comes_by_itself() {
     assert!(heard.contains("event: run") && heard.contains("Seven processes"), "{heard}");
     let ended = server.get(&path).await.expect(200).json();
     assert_eq!((&ended["version"], &ended["diagnosis"]["verdict"]), (&json!(2), &json!("imbalance")));
-    server.get(&format!("{path}/live")).await.problem(404);
+    let late = server.get(&format!("{path}/live")).await.expect(200).text();
+    assert!(late.contains("\"ended\":true"), "{late}");
+    server.get("/api/v1/runs/none/live").await.problem(404);
     assert!(!server.get(&page).await.text().contains("The job is running"));
     assert!(nodes(&server).await[0].get("runs").is_none());
 }

@@ -57,7 +57,11 @@ const BOOK: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "Run it",
-        &[("api", include_str!("../../../docs/api.md")), ("security", include_str!("../../../docs/security.md"))],
+        &[
+            ("agent", include_str!("../../../docs/agent.md")),
+            ("api", include_str!("../../../docs/api.md")),
+            ("security", include_str!("../../../docs/security.md")),
+        ],
     ),
     (
         "Inside",

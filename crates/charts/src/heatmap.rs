@@ -436,6 +436,10 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
         let low = if lowest < 0 { end("\u{2212}", furthest) } else { "median".to_owned() };
         let high = if highest > 0 { end("+", furthest) } else { "median".to_owned() };
         let (width, _) = self.ink.size();
+        // Both words must leave the shades between them their least width.
+        let least = 3.0 * f64::from(highest - lowest + 1);
+        let room = (width - 3.0 * EDGE - least) / 2.0;
+        let (low, high) = (Type::tick().fit(&low, room), Type::tick().fit(&high, room));
         let words = Type::tick().width(&low) + Type::tick().width(&high) + 3.0 * EDGE;
         let swatch = ((width - words) / f64::from(highest - lowest + 1) - 1.0).clamp(2.0, SWATCH);
         let mut x = 0.0;

@@ -9,7 +9,7 @@
 use crate::fixes::Fix;
 use crate::policy::{Policy, UNKNOWN_COUNT, catalogue_count};
 use crate::remedies::{self, Setting};
-use rankscope_model::{Cause, CauseLabel, Collect, EvidenceRef, Item, ItemStatus, Severity};
+use rankscope_model::{Cause, CauseLabel, Collect, EvidenceRef, Item, ItemStatus, Severity, Subject};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One reason for or against one label.
@@ -66,6 +66,8 @@ pub(crate) struct Ledger {
     statuses: BTreeMap<Item, ItemStatus>,
     collects: Vec<Wanted>,
     mechanisms: BTreeMap<CauseLabel, Mechanism>,
+    /// The card that a label's mechanism fills, where it is about one.
+    filled: BTreeMap<CauseLabel, Subject>,
     ranks: BTreeMap<CauseLabel, BTreeSet<u32>>,
     /// Fixes of the user's own lines.
     fixes: BTreeMap<CauseLabel, Fix>,
@@ -140,6 +142,18 @@ impl Ledger {
         for label in labels {
             self.mechanisms.entry(*label).or_insert_with(|| mechanism.clone());
         }
+    }
+
+    /// The mechanism of these labels fills this card: it explains no other that stands out.
+    pub fn fills(&mut self, labels: &[CauseLabel], card: Subject) {
+        for label in labels {
+            self.filled.entry(*label).or_insert(card);
+        }
+    }
+
+    /// The card that a label's mechanism fills, where it is about one.
+    pub fn filled_by(&self, label: CauseLabel) -> Option<Subject> {
+        self.filled.get(&label).copied()
     }
 
     /// The mechanism of a label.

@@ -91,7 +91,9 @@ fn fit(pairs: &[(f64, f64)]) -> Option<ScatterFit> {
     // To what is drawn and no finer, so that the figures survive JSON exactly.
     let thousandths = |value: f64| (value * 1000.0).round() / 1000.0;
     let fit = ScatterFit { r: thousandths(r), intercept: intercept.round(), slope: thousandths(slope) };
-    (fit.intercept.is_finite() && fit.slope.is_finite()).then_some(fit)
+    // Beyond whole numbers that a double holds exactly no figure is one of memory.
+    let is_exact = |value: f64| value.abs() * 1000.0 < 9e15;
+    (is_exact(fit.intercept) && is_exact(fit.slope)).then_some(fit)
 }
 
 #[cfg(test)]

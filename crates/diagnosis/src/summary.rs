@@ -57,6 +57,12 @@ fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next) -> Stri
     let first = causes.first();
     let confidence = mechanism_confidence(causes, ledger);
     let mechanism = mechanism(causes, ledger);
+    if let Some((cause, mechanism)) = first.zip(mechanism.as_ref())
+        && ledger.filled_by(cause.label).is_some_and(|card| !spread.heaviest.iter().any(|heavy| is_on(*heavy, card)))
+    {
+        let figures = figures.map_or_else(String::new, |figures| format!(" ({figures})"));
+        return format!("{head}{figures}; why is not settled. Beside it: {} {}", mechanism.alone, settle(next));
+    }
     let Some((cause, mechanism)) = first.zip(mechanism).filter(|_| confidence >= case.policy.likely) else {
         let candidate = first.map_or_else(String::new, |cause| {
             format!(" One thing that would look like this: {}.", words::lower_first(cause.label.title()))
@@ -85,6 +91,11 @@ fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next) -> Stri
         let _ = write!(text, " {}.", words::capital(&rest.join("; ")));
     }
     text
+}
+
+/// Whether what stands out is this card, or the rank that runs on it where ranks are counted as cards are.
+fn is_on(heavy: Subject, card: Subject) -> bool {
+    heavy == card || heavy.device().or(heavy.rank()) == card.device()
 }
 
 /// From ten times the median on, two figures say more than their ratio.

@@ -10,7 +10,7 @@ use rankscope_model::{
     ArtifactId, ArtifactKind, Bytes, CauseLabel, Diagnosis, Evidence, Frame, GIB, Item, ItemStatus, PartKind, Phase,
     Provenance, Quantity, Rank, SnapshotEvidence, Subject, Verdict,
 };
-use support::{Build, mib, others, script, snapshot_device, status, stray_contexts};
+use support::{Build, mib, others, script, snapshot_device, status, stray_contexts, with};
 
 fn run(evidence: &Evidence) -> Diagnosis {
     diagnose(evidence, &Policy::default())
@@ -29,6 +29,29 @@ fn ddp(bind: &str) -> String {
          loss = model(batch).mean()\n            loss.backward()\n            opt.step()\n\nif __name__ == \
          '__main__':\n    main()\n"
     )
+}
+
+// ---- what fills one card explains no other ----
+
+#[test]
+fn rows_on_one_card_are_not_why_another_rank_stands_out() {
+    let mut build = Build::default().file("train.log", ArtifactKind::StepLog);
+    for step in 1..=12 {
+        for rank in 0..4 {
+            let peak = if rank == 2 { 18_000 } else { 11_000 };
+            build = build.step(rank, Some(step), |record| {
+                record.phase = Some(Phase::Train);
+                record.peak_allocated = mib(peak);
+            });
+        }
+    }
+    let diagnosis = run(&with(stray_contexts(), build.evidence));
+    if diagnosis.summary.starts_with("Rank 2") {
+        assert!(!diagnosis.summary.contains("because"), "{}", diagnosis.summary);
+        assert!(diagnosis.summary.contains("on GPU 0"), "{}", diagnosis.summary);
+    } else {
+        assert!(diagnosis.summary.starts_with("GPU 0"), "{}", diagnosis.summary);
+    }
 }
 
 // ---- missing is not zero ----

@@ -867,7 +867,7 @@ fn work_that_one_script_is_not_worth_ends_with_what_was_found() {
     let source = format!(
         "import torch\ntorch.load('a.pt')\nx={}{}{}",
         "cat(".repeat(300),
-        "loss,".repeat(20_000),
+        "loss,".repeat(60_000),
         ")".repeat(300)
     );
     let evidence = try_read("train.py", source.as_bytes()).unwrap();

@@ -76,6 +76,20 @@ async fn closed(closing: &mut watch::Receiver<bool>) {
 /// A comment, which no browser shows.
 const SIGN_OF_LIFE: &str = ": still here\n\n";
 
+impl RunTick {
+    /// The tick as an event.
+    fn event(&self) -> String {
+        // Plain numbers and texts: writing them as JSON cannot fail.
+        let data = serde_json::to_string(self).unwrap_or_default();
+        format!("id: {}\nevent: run\ndata: {data}\n\n", self.revision)
+    }
+}
+
+/// What a browser hears that comes when the job of a run has ended already.
+pub fn ended_event(version: u32, diagnosed_at: i64) -> String {
+    RunTick { version, diagnosed_at, ended: true, ..RunTick::default() }.event()
+}
+
 /// Frames and runs on their way to browsers.
 #[derive(Debug)]
 pub struct Hub {
@@ -111,7 +125,7 @@ impl Hub {
         own.and_then(|(_, version)| version.parse().ok()).unwrap_or(0)
     }
 
-    /// Tells the listeners of a run how it stands. A run that has ended and nobody listens to is forgotten.
+    /// Tells the listeners of a run how it stands. They still hear that it has ended; then it is forgotten.
     pub fn tick(&self, run: &str, change: impl FnOnce(&mut RunTick)) {
         let mut runs = lock(&self.runs);
         let sender = runs.entry(run.to_owned()).or_insert_with(|| watch::channel(RunTick::default()).0);
@@ -121,12 +135,12 @@ impl Hub {
             let surplus = tick.notices.len().saturating_sub(NOTICES);
             tick.notices.drain(..surplus);
         });
-        runs.retain(|_, sender| !sender.borrow().ended || sender.receiver_count() > 0);
+        runs.retain(|_, sender| !sender.borrow().ended);
     }
 
     /// Whether the run is told about now.
     pub fn follows(&self, run: &str) -> bool {
-        lock(&self.runs).get(run).is_some_and(|sender| !sender.borrow().ended)
+        lock(&self.runs).contains_key(run)
     }
 }
 
@@ -306,9 +320,7 @@ impl Live {
                 let tick = ticks.borrow_and_update().clone();
                 if since.is_none_or(|since| tick.revision != since) {
                     since = Some(tick.revision);
-                    let data = serde_json::to_string(&tick).ok()?;
-                    let event = format!("id: {}\nevent: run\ndata: {data}\n\n", tick.revision);
-                    return Some((event, (ticks, closing, since, tick.ended)));
+                    return Some((tick.event(), (ticks, closing, since, tick.ended)));
                 }
                 match hear(&mut ticks, &mut closing).await {
                     Heard::Change => {}

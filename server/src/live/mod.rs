@@ -3,7 +3,7 @@
 //! Where to look first: [`batch`] for what is accepted, [`writer`] for the way to the disk, [`state`] for what lines
 //! mean, [`view`] and [`hub`] for what browsers see, [`runs`] for how a job becomes a run. Knows no route.
 
-pub use hub::Notice;
+pub use hub::{Notice, ended_event};
 pub use runs::{Follower, follow};
 pub use webhook::Webhook;
 

@@ -71,6 +71,9 @@ impl Moments {
             }
         } else {
             moment.turn = true;
+            if moment.peak.as_ref().is_some_and(|(_, used)| !differs(used, &moment.used)) {
+                moment.peak = None;
+            }
         }
         self.list.push(moment);
         if self.list.len() > MOST {

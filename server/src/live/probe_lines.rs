@@ -41,7 +41,7 @@ impl ProbeLines {
     /// Adds a line.
     pub fn push(&mut self, text: &str) {
         let Ok(head) = serde_json::from_str::<Head<'_>>(text) else { return };
-        self.stride = self.stride.max(1);
+        self.stride = self.stride.max(2); // pairs: a step and the one after it, which holds its peak
         let is_facts = head.kind == "facts";
         let step = if head.kind == "step" { head.n.or(Some(0)) } else { None };
         if is_facts {

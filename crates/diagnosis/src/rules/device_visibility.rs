@@ -344,6 +344,7 @@ fn foreign_rows(case: &Case, index: usize, view: &TableView, ledger: &mut Ledger
             explained: sum,
         },
     );
+    ledger.fills(family, card);
     ledger.ranks(family, &ranks_of(rows));
     ledger.status(ITEM, ItemStatus::Fail);
     for ask in [collect::tables_from_the_start(), collect::fresh_start(), collect::one_visible_gpu()] {
@@ -600,6 +601,7 @@ fn crowd(case: &Case, view: &TableView, card: Subject, group: &[&ProcessRow], le
             explained: extra,
         },
     );
+    ledger.fills(&[label], card);
     ledger.ranks(&[label], &ranks_of(group));
     ledger.status(ITEM, ItemStatus::Fail);
     ledger.collect(ITEM, &[label], collect::which_gpu());

@@ -4,10 +4,10 @@
 //! is not hundreds of slivers, bytes are summed by the innermost line of the user's own code.
 
 use super::heap::Heap;
-use super::replay::StartBlock;
+use super::replay::{AtEnd, StartBlock};
 use super::rows::{Action, Event, NO_STACK, Trace};
 use super::sites::Room;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use rankscope_model::{SeriesAxis, SiteBand, SiteBands, is_library_frame};
 use std::cmp::Reverse;
 
@@ -22,7 +22,7 @@ const OTHERS: u32 = 0;
 pub(super) fn site_bands(
     heap: &Heap,
     trace: Trace<'_>,
-    (at_start, tops): (&[StartBlock], &[usize]),
+    (at_start, at_end, tops): (&[StartBlock], AtEnd<'_>, &[usize]),
     (axis, x_of): (SeriesAxis, impl Fn(usize, Event) -> i64),
     room: &mut Room,
 ) -> SiteBands {
@@ -34,9 +34,7 @@ pub(super) fn site_bands(
         add(&mut sums, line, block.requested);
         live.insert(block.addr, (line, block.requested));
     }
-    // Where a recording leaves out when frees complete, their request ends a block.
-    let completes = trace.events.iter().any(|event| event.action() == Action::FreeCompleted);
-    let ends = if completes { Action::FreeCompleted } else { Action::FreeRequested };
+    let ends = Ends::of(trace, at_end);
     let mut moments: Vec<(i64, Vec<u64>)> = Vec::with_capacity(tops.len());
     let mut next = tops.iter().copied().peekable();
     for (index, event) in trace.events.iter().enumerate() {
@@ -48,7 +46,7 @@ pub(super) fn site_bands(
                     remove(&mut sums, old, bytes);
                 }
             }
-            action if action == ends => {
+            _ if ends.is_end(index) => {
                 if let Some((line, bytes)) = live.remove(&event.addr) {
                     remove(&mut sums, line, bytes);
                 }
@@ -88,6 +86,42 @@ fn finish(heap: &Heap, lines: &Lines<'_>, moments: &[(i64, Vec<u64>)], axis: Ser
         })
         .collect();
     SiteBands { axis: Some(axis), x: moments.iter().map(|(x, _)| *x).collect(), sites, rest }
+}
+
+/// At which events a block ends: where its free completes, and where that was not recorded, where it was asked for. A
+/// block that waits for its free at the end of the recording has not ended.
+struct Ends(Vec<u64>);
+
+impl Ends {
+    fn of(trace: Trace<'_>, at_end: AtEnd<'_>) -> Self {
+        let mut ends = Self(vec![0; trace.events.len().div_ceil(64)]);
+        // Addresses whose block, seen from the end, is known to live on beyond a request to free it.
+        let mut outlives: HashSet<u64> = at_end.blocks.iter().map(|block| block.addr).collect();
+        for (index, event) in trace.events.iter().enumerate().rev() {
+            match event.action() {
+                Action::FreeCompleted => {
+                    ends.set(index);
+                    outlives.insert(event.addr);
+                }
+                Action::FreeRequested if !outlives.contains(&event.addr) => ends.set(index),
+                Action::Alloc => {
+                    outlives.remove(&event.addr);
+                }
+                _ => {}
+            }
+        }
+        ends
+    }
+
+    fn set(&mut self, index: usize) {
+        if let Some(word) = self.0.get_mut(index.div_euclid(64)) {
+            *word |= 1 << index.rem_euclid(64);
+        }
+    }
+
+    fn is_end(&self, index: usize) -> bool {
+        self.0.get(index.div_euclid(64)).is_some_and(|word| word & (1 << index.rem_euclid(64)) != 0)
+    }
 }
 
 fn add(sums: &mut Vec<u64>, line: u32, bytes: u64) {

@@ -196,7 +196,7 @@ impl Tally {
             let x_of = |index: usize, event: Event| {
                 if axis == SeriesAxis::UnixMicros { event.time_us } else { i64::try_from(index).unwrap_or(i64::MAX) }
             };
-            site_bands(heap, trace, (&replay.at_start, &replay.tops), (axis, x_of), room)
+            site_bands(heap, trace, (&replay.at_start, at_end, &replay.tops), (axis, x_of), room)
         });
         let peak = replay.as_ref().map(|replay| SnapshotPeak {
             event: replay.peak.event.map(|event| event as u64),

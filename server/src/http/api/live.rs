@@ -7,6 +7,7 @@ use crate::{
     live::{
         Live, Refused,
         batch::{BatchError, MAX_BODY},
+        ended_event,
     },
 };
 use axum::{
@@ -189,7 +190,7 @@ pub async fn node_events(
 #[utoipa::path(get, path = "/runs/{id}/live", tag = "live", params(("id" = String, Path)),
     responses(
         (status = 200, body = String, content_type = "text/event-stream"),
-        (status = 404, description = "No such run, or its job has ended", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 404, description = "No such run, or not one that began by itself", body = ProblemBody, content_type = "application/problem+json"),
     ))]
 pub async fn run_events(
     State(state): State<AppState>,
@@ -197,10 +198,16 @@ pub async fn run_events(
     headers: HeaderMap,
 ) -> Result<Response> {
     let since = last_event(&headers).and_then(|id| id.parse().ok());
-    match live(&state)?.run_events(&id, since) {
-        Some(events) => Ok(event_stream(events)),
-        None => Err(Problem::new(ProblemKind::NotFound, "No run with this address goes on.")),
+    if let Some(events) = live(&state)?.run_events(&id, since) {
+        return Ok(event_stream(events));
     }
+    // Whoever lost the connection before the end hears of it now.
+    if state.service.store.live_run(&id).await?.is_some() {
+        let report = state.service.store.report(&id, None).await?;
+        let ended = ended_event(report.version, report.diagnosed_at.0);
+        return Ok(event_stream(futures_util::stream::once(std::future::ready(ended))));
+    }
+    Err(Problem::new(ProblemKind::NotFound, "No run with this address began by itself."))
 }
 
 fn last_event(headers: &HeaderMap) -> Option<&str> {
