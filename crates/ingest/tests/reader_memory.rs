@@ -20,7 +20,7 @@ fn bound(input: usize) -> usize {
 
 /// What is promised for texts: lines much shorter than what is kept of each fill the budget of records first.
 fn bound_of_text(input: usize) -> usize {
-    4 * input + 256 * MIB
+    4 * input + 512 * MIB
 }
 
 /// A trace as kineto writes it: of ten events one is of memory.
