@@ -79,18 +79,18 @@ impl Evidence {
             info.name = self.free_name(info.name);
             self.artifacts.push(info);
         }
-        self.cards.append(&mut other.cards);
-        self.unnumbered.append(&mut other.unnumbered);
-        self.device_tables.append(&mut other.device_tables);
-        self.steps.append(&mut other.steps);
-        self.ooms.append(&mut other.ooms);
-        self.snapshots.append(&mut other.snapshots);
-        self.traces.append(&mut other.traces);
-        self.scripts.append(&mut other.scripts);
-        self.topologies.append(&mut other.topologies);
-        self.phases.append(&mut other.phases);
-        self.launches.append(&mut other.launches);
-        self.probes.append(&mut other.probes);
+        join(&mut self.cards, other.cards);
+        join(&mut self.unnumbered, other.unnumbered);
+        join(&mut self.device_tables, other.device_tables);
+        join(&mut self.steps, other.steps);
+        join(&mut self.ooms, other.ooms);
+        join(&mut self.snapshots, other.snapshots);
+        join(&mut self.traces, other.traces);
+        join(&mut self.scripts, other.scripts);
+        join(&mut self.topologies, other.topologies);
+        join(&mut self.phases, other.phases);
+        join(&mut self.launches, other.launches);
+        join(&mut self.probes, other.probes);
     }
 
     /// `name`, with a number behind it if an artifact has it already: `nvidia-smi.txt (2)`.
@@ -146,6 +146,15 @@ impl Evidence {
             probe.facts_at.iter_mut().for_each(shift);
             probe.phases.iter_mut().for_each(|(_, at)| shift(at));
         }
+    }
+}
+
+/// Appends without a second copy where nothing is there yet: the records of one large file are most of a run.
+fn join<T>(all: &mut Vec<T>, mut more: Vec<T>) {
+    if all.is_empty() {
+        *all = more;
+    } else {
+        all.append(&mut more);
     }
 }
 

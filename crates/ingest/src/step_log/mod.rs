@@ -220,22 +220,25 @@ impl<'c> StepReader<'c> {
         let mut warnings = Vec::new();
         let Rest { kept, dropped, width, of_others } = self.kept.finish();
         let of_all = dropped.saturating_add(kept.len() as u64);
-        let mut records = Vec::with_capacity(kept.len());
         let mut untrusted = 0u64;
         let mut first_untrusted = 0;
-        for mut kept in kept {
-            if kept.extra.from.is_none_or(|from| trust.accepts(from)) {
-                records.push(kept.record);
-            } else if let Some(subject) = kept.extra.otherwise {
-                kept.record.subject = subject;
-                records.push(kept.record);
-            } else {
-                untrusted = untrusted.saturating_add(1);
-                if untrusted == 1 {
-                    first_untrusted = first_line(&kept.record.at);
+        // Collected from its own iterator, so that the records are never there twice.
+        let records: Vec<StepRecord> = kept
+            .into_iter()
+            .filter_map(|mut kept| {
+                if kept.extra.from.is_some_and(|from| !trust.accepts(from)) {
+                    let Some(subject) = kept.extra.otherwise else {
+                        untrusted = untrusted.saturating_add(1);
+                        if untrusted == 1 {
+                            first_untrusted = first_line(&kept.record.at);
+                        }
+                        return None;
+                    };
+                    kept.record.subject = subject;
                 }
-            }
-        }
+                Some(kept.record)
+            })
+            .collect();
         if let Some(line) = self.first_stats.filter(|_| !self.has_stats) {
             warnings.push(format!(
                 "line {line}: the memory statistics printed here end before `allocated_bytes` and `reserved_bytes`, the \

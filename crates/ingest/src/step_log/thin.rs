@@ -81,6 +81,10 @@ impl<T> Thinned<T> {
         *seen = (*seen).saturating_add(1);
         let kept = Kept { record, position: *seen, extra };
         self.held = self.held.saturating_add(kept.bytes());
+        // Growth by an eighth, so that the unused tail stays small beside the text.
+        if self.kept.len() == self.kept.capacity() {
+            self.kept.reserve_exact((self.kept.len() / 8).max(1024));
+        }
         self.kept.push(kept);
         // Half as much again as room, so that thinning is rare and its cost stays linear.
         let is_many = self.kept.len() >= self.limit.saturating_add(self.limit / 2).max(self.limit.saturating_add(1));
@@ -118,7 +122,7 @@ impl<T> Thinned<T> {
         });
         let fits = fits.count();
         self.kept.truncate(fits);
-        self.kept.shrink_to(self.kept.len().saturating_add(self.kept.len() / 2));
+        self.kept.shrink_to(self.kept.len().saturating_add(self.kept.len() / 8));
         self.held = self.kept.iter().map(Kept::bytes).sum();
         self.dropped = self.dropped.saturating_add(before.saturating_sub(self.kept.len()) as u64);
     }

@@ -222,7 +222,7 @@ def summary(path):
     peak = sum(int(n) * UNITS[unit] for n, unit in rows) // 1024**2
     if not rows:
         gpus = set()
-        return "text", "-", numbers(gpus), "says", "ends before", "cat: it is cut before `allocated_bytes`"
+        return "text", "-", numbers(gpus), "says", "end before", "cat: it is cut before `allocated_bytes`"
     return "step_log", "-", numbers(gpus), "peak_mib", peak, "re: peak of `Allocated memory`"
 
 
@@ -250,7 +250,8 @@ def messages(path):
     gpus = r"GPU[: ]?(\d+)\b|ordinal (\d+)|GPU_(\d+)_bfc|\[(\d+)\] include/alloc.h"
     gpus = {int("".join(found)) for text in texts for found in re.findall(gpus, text)}
     ranks = {int(r) for text in texts for r in re.findall(r"^(?:> )?(?:\[\] )?\[rank=?(\d+)\]", text)}
-    with_capacity = sum("total capac" in text for text in texts)
+    # vLLM writes free and capacity as `(19.77/22.05 GiB)`.
+    with_capacity = sum("total capac" in text or "Free memory on device" in text for text in texts)
     return "oom_message", numbers(ranks), numbers(gpus), "with_capacity", with_capacity, "json: entries that tell it"
 
 
