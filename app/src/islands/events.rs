@@ -23,9 +23,12 @@ const LONGEST_MS: u32 = 15_000;
 /// State of a stream that the browser does not try again by itself, because its answer was refused.
 const CLOSED: u16 = 2;
 
+/// Address of the stream after the event with this id.
+type Address = Box<dyn Fn(Option<&str>) -> String>;
+
 /// A stream that is followed for as long as the page lives.
 pub struct Events {
-    url: Box<dyn Fn(Option<&str>) -> String>,
+    url: Address,
     name: &'static str,
     take: Box<dyn Fn(&JsValue)>,
     say: Box<dyn Fn(Link)>,

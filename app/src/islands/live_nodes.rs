@@ -106,14 +106,11 @@ mod browser {
                 .collect();
             for (node, (html, figures)) in waiting {
                 if let Some(card) = html.and_then(|html| element_of(&html)) {
-                    match cards.get(&node) {
-                        Some(old) => {
-                            let _ = old.replace_with_with_node_1(&card);
-                        }
-                        None => {
-                            let next = cards.range(node.clone()..).next().map(|(_, card)| Node::from(card.clone()));
-                            let _ = self.list.insert_before(&card, next.as_ref());
-                        }
+                    if let Some(old) = cards.get(&node) {
+                        let _ = old.replace_with_with_node_1(&card);
+                    } else {
+                        let next = cards.range(node.clone()..).next().map(|(_, card)| Node::from(card.clone()));
+                        let _ = self.list.insert_before(&card, next.as_ref());
                     }
                     cards.insert(node.clone(), card);
                 }
