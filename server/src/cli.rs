@@ -58,9 +58,15 @@ pub struct ServeArgs {
     /// delete every run.
     #[arg(long)]
     pub open_to_network: bool,
+    /// Do not sample this machine's own GPUs.
+    #[arg(long)]
+    pub no_sampler: bool,
     /// The driver's management library, where it is not the system's.
     #[arg(long, value_name = "FILE", env = "RANKSCOPE_NVML_LIBRARY")]
     pub nvml_library: Option<PathBuf>,
+    /// Where the processes on this machine's GPUs are looked up.
+    #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
+    pub proc: PathBuf,
 }
 
 /// `rankscope agent`

@@ -1,13 +1,13 @@
 //! A server's own GPUs: the sampler without spool and without HTTP, for a server on the same machine.
 
-use super::new_source;
+use super::{new_source, now};
 use rankscope_model::{LIVE_FORMAT, LiveBatch, LiveDropped, LiveLine, LiveRecord};
-use rankscope_telemetry::sampler::{self, Delivery, SamplerConfig};
+use rankscope_telemetry::sampler::{self, Delivery, SamplerConfig, Timed};
 use std::io;
 use tokio::sync::mpsc::Sender;
 
 /// Samples this machine and hands batches over, as an agent would send them, until the other side is dropped or the
-/// stopper is called. Both the thread and its lines end then.
+/// returned function is called: then it says that it ends, and drops the sender.
 pub fn sample(
     config: SamplerConfig,
     batches: Sender<(LiveBatch, Vec<LiveLine>)>,
@@ -16,7 +16,8 @@ pub fn sample(
     let sampler = sampler::spawn(config)?;
     let stopper = sampler.stopper();
     std::thread::Builder::new().name("own-gpus".into()).spawn(move || {
-        while let Ok(delivery) = sampler.deliveries.recv() {
+        let end = || Delivery { lines: vec![Timed { t: now(), record: LiveRecord::End }], ..Delivery::default() };
+        for delivery in sampler.deliveries.iter().chain(std::iter::once_with(end)) {
             if let Some(batch) = numbering.batch(delivery)
                 && batches.blocking_send(batch).is_err()
             {
@@ -64,7 +65,7 @@ impl Numbering {
 mod tests {
     use super::*;
     use rankscope_model::UnixMicros;
-    use rankscope_telemetry::sampler::{Lost, Timed};
+    use rankscope_telemetry::sampler::Lost;
 
     #[test]
     fn what_was_lost_has_its_positions() {

@@ -5,5 +5,6 @@ pub mod diagnose;
 mod folder;
 mod log;
 mod nvml;
+mod own_gpus;
 pub mod serve;
 mod stop;

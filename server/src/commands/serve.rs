@@ -1,6 +1,6 @@
 //! `rankscope serve`: opens the store, listens, and ends in order.
 
-use super::{log, nvml, stop::stop_signal};
+use super::{log, own_gpus, stop::stop_signal};
 use crate::{
     cli::ServeArgs,
     http::{AppState, Front, router},
@@ -73,8 +73,10 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let stop = stop_signal()?;
     // Tests and scripts wait for this line.
     println!("Rankscope serves http://{address} (data in {})", args.data.display());
-    let library = args.nvml_library.clone();
-    tokio::task::spawn_blocking(move || println!("{}", nvml::open(library.as_deref())));
+    let wanted =
+        own_gpus::Wanted { library: args.nvml_library.clone(), proc: args.proc.clone(), sample: !args.no_sampler };
+    let into = Arc::clone(&live);
+    let own_gpus = tokio::task::spawn_blocking(move || own_gpus::start(wanted, &into));
 
     let streams = Arc::clone(&live);
     let stop = async move {
@@ -83,6 +85,14 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         streams.end_streams();
     };
     listener::serve(listener, router(state), stop, GRACE).await;
+    let own_gpus = async {
+        if let Ok(Some(own_gpus)) = own_gpus.await {
+            own_gpus.end().await;
+        }
+    };
+    if timeout(LAST_GRACE, own_gpus).await.is_err() {
+        tracing::warn!("the last readings of this machine's own GPUs were cut off");
+    }
     following.abort();
     frames.abort();
     if timeout(LAST_GRACE, tokio::task::spawn_blocking(move || live.close())).await.is_err() {

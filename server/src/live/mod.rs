@@ -36,11 +36,11 @@ use std::{
     io::{self, Write},
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread::JoinHandle,
     time::Duration,
 };
 use tokio::{
     sync::{Semaphore, mpsc, oneshot, watch},
+    task::JoinHandle,
     time::timeout,
 };
 use writer::{Answer, Job, Writer};
@@ -53,6 +53,9 @@ const BUDGET_KIB: usize = 1 << 20;
 const UNPACKED_AT_ONCE: usize = 4;
 /// A batch whose turn does not come within this is sent back.
 const TURN_WITHIN: Duration = Duration::from_secs(5);
+
+/// Pause before a reading of this machine's own GPUs is tried again.
+const OWN_PAUSE: Duration = Duration::from_millis(500);
 
 /// What may be set.
 #[derive(Debug, Clone)]
@@ -96,7 +99,7 @@ pub struct Live {
     hub: Hub,
     changed: watch::Receiver<u64>,
     queue: Mutex<Option<mpsc::Sender<Job>>>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    writer: Mutex<Option<std::thread::JoinHandle<()>>>,
     budget: Semaphore,
     unpacking: Semaphore,
 }
@@ -159,23 +162,41 @@ impl Live {
         }
     }
 
-    /// Takes batches of this machine's own sampler in until the other side is dropped. They go the way of all others.
-    pub fn local_source(self: &Arc<Self>) -> mpsc::Sender<(LiveBatch, Vec<LiveLine>)> {
-        let (sender, mut batches) = mpsc::channel::<(LiveBatch, Vec<LiveLine>)>(64);
+    /// Takes batches of this machine's own sampler in until the sender is dropped; the task has then kept the last one.
+    /// They go the way of all others. While none can be kept the sampler is held up, and counts what it gives up.
+    pub fn local_source(self: &Arc<Self>) -> (mpsc::Sender<(LiveBatch, Vec<LiveLine>)>, JoinHandle<()>) {
+        let (sender, mut batches) = mpsc::channel::<(LiveBatch, Vec<LiveLine>)>(8);
         let live = Arc::clone(self);
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             while let Some((head, lines)) = batches.recv().await {
                 match packed(&head, &lines) {
-                    Ok(body) => {
-                        if let Err(refused) = live.accept(body, true).await {
-                            tracing::warn!(?refused, "a reading of this machine's own GPUs was not kept");
-                        }
-                    }
+                    Ok(body) => live.keep_own(body).await,
                     Err(error) => tracing::warn!(%error, "a reading of this machine's own GPUs could not be packed"),
                 }
             }
         });
-        sender
+        (sender, task)
+    }
+
+    /// Keeps a batch of this machine, however long that takes: the next one would leave a gap without it.
+    async fn keep_own(self: &Arc<Self>, body: Bytes) {
+        let mut failed = false;
+        loop {
+            match self.accept(body.clone(), true).await {
+                Ok(_) => return,
+                Err(Refused::Busy | Refused::Failed { .. }) if lock(&self.queue).is_some() => {
+                    if !failed {
+                        tracing::warn!("readings of this machine's own GPUs cannot be kept at the moment");
+                    }
+                    failed = true;
+                    tokio::time::sleep(OWN_PAUSE).await;
+                }
+                Err(refused) => {
+                    tracing::warn!(?refused, "a reading of this machine's own GPUs was not kept");
+                    return;
+                }
+            }
+        }
     }
 
     /// All nodes as they are now, and the position from which on events tell what changes.
