@@ -20,7 +20,7 @@ export class Server {
     const program = process.env.RANKSCOPE_BIN;
     if (!program) throw new Error("RANKSCOPE_BIN must name the built server; `cargo xtask test` sets it");
     const data = mkdtempSync(path.join(tmpdir(), "rankscope-end2end-"));
-    const child = spawn(program, ["serve", "--listen", listen, "--data", data, ...options], {
+    const child = spawn(program, ["serve", "--no-sampler", "--listen", listen, "--data", data, ...options], {
       stdio: ["ignore", "pipe", "pipe"],
     });
     let stderr = "";

@@ -116,7 +116,7 @@ fn commands_without_a_server_work_as_printed() {
 fn commands_that_talk_to_a_server_work_as_printed() {
     let data = tempfile::tempdir().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_rankscope"))
-        .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+        .args(["serve", "--no-sampler", "--listen", "127.0.0.1:0", "--data"])
         .arg(data.path())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -155,7 +155,7 @@ fn percentile(sorted: &[Duration], percent: usize) -> Duration {
 fn points_per_second_and_time_to_the_answer() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_rankscope"))
-        .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+        .args(["serve", "--no-sampler", "--listen", "127.0.0.1:0", "--data"])
         .arg(folder.path())
         .stdout(Stdio::piped())
         .spawn()

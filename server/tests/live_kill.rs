@@ -34,7 +34,7 @@ impl Serving {
     fn start(data: &Path) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_rankscope"))
             // Small, so that segments are sealed and states written down all the time.
-            .args(["serve", "--listen", "127.0.0.1:0", "--live-keep-bytes", "8MiB", "--data"])
+            .args(["serve", "--no-sampler", "--listen", "127.0.0.1:0", "--live-keep-bytes", "8MiB", "--data"])
             .arg(data)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -20,7 +20,7 @@ struct Serving {
 impl Serving {
     fn start(data: &Path) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_rankscope"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .args(["serve", "--no-sampler", "--listen", "127.0.0.1:0", "--data"])
             .arg(data)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -106,7 +106,7 @@ fn it_ends_in_order_when_asked() {
     let folder = tempfile::tempdir().unwrap();
     let mut serving = Serving::start(folder.path());
     let mut second = Command::new(env!("CARGO_BIN_EXE_rankscope"));
-    second.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(folder.path());
+    second.args(["serve", "--no-sampler", "--listen", "127.0.0.1:0", "--data"]).arg(folder.path());
     let refused = second.output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("in use by another rankscope"));

@@ -135,7 +135,7 @@ struct Answer {
 impl Server {
     fn start(binary: &Path, data: &Path) -> Result<Self> {
         let mut process = Command::new(binary)
-            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .args(["serve", "--no-sampler", "--listen", "127.0.0.1:0", "--data"])
             .arg(data)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -28,7 +28,7 @@ pub struct OwnGpus {
 
 /// Looks for the driver, prints one line about it, and begins to sample if that is wanted. Blocks: opening the driver
 /// may take a second. Must be called inside the runtime.
-pub fn start(wanted: Wanted, live: &Arc<Live>) -> Option<OwnGpus> {
+pub fn start(wanted: &Wanted, live: &Arc<Live>) -> Option<OwnGpus> {
     let state = nvml::open(wanted.library.as_deref());
     println!("{state}");
     if !wanted.sample || !matches!(state, NvmlState::Ready(_)) {

@@ -76,7 +76,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let wanted =
         own_gpus::Wanted { library: args.nvml_library.clone(), proc: args.proc.clone(), sample: !args.no_sampler };
     let into = Arc::clone(&live);
-    let own_gpus = tokio::task::spawn_blocking(move || own_gpus::start(wanted, &into));
+    let own_gpus = tokio::task::spawn_blocking(move || own_gpus::start(&wanted, &into));
 
     let streams = Arc::clone(&live);
     let stop = async move {
