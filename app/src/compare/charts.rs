@@ -1,7 +1,7 @@
 //! The peaks before and after, one drawing each, on one scale.
 
 use crate::backend::ComparedReports;
-use crate::report::drawings;
+use crate::report::figure;
 use leptos::prelude::*;
 use rankscope_charts::{Theme, svg};
 use rankscope_model::{Bytes, ComparedRow, Comparison, PeakBar, Peaks, Report};
@@ -16,7 +16,7 @@ pub fn charts(compared: &ComparedReports) -> Option<AnyView> {
         view! {
             <figure class="half">
                 <figcaption>{word}</figcaption>
-                <div class="figure">{drawings(|width| svg::peaks_reaching(peaks, width, Theme::Page, top))}</div>
+                {figure(|width| svg::peaks_reaching(peaks, width, Theme::Page, top))}
             </figure>
         }
     };

@@ -6,7 +6,10 @@ use super::places::Places;
 use crate::islands::TimelineLens;
 use crate::words;
 use leptos::prelude::*;
-use rankscope_charts::{ChartError, Pattern, Theme, has_heatmap, heatmap_pattern, part_pattern, part_token, svg};
+use rankscope_charts::{
+    ChartError, Pattern, Theme, has_heatmap, heatmap_is_even, heatmap_pattern, heatmap_rows, part_pattern, part_token,
+    svg,
+};
 use rankscope_model::{
     ArtifactKind, Bytes, Composition, PartKind, Peaks, Quantity, Report, Scatter, ScatterCloud, SeriesAxis, Timeline,
     TimelineLine,
@@ -16,6 +19,8 @@ use std::borrow::Cow;
 /// Widths of the drawings in CSS pixels, each with its class in the style sheet: the narrowest phones, phones, one
 /// column, two columns.
 const WIDTHS: [(u32, &str); 4] = [(256, "w256"), (320, "w320"), (480, "w480"), (720, "w720")];
+/// Beside those, for figures that have the whole page.
+const BROAD: (u32, &str) = (1040, "w1040");
 
 /// Timeline, heatmap, peaks, scatter and composition, as far as the evidence has them.
 pub fn charts(report: &Report, access: &Access, places: &Places<'_>) -> AnyView {
@@ -25,7 +30,7 @@ pub fn charts(report: &Report, access: &Access, places: &Places<'_>) -> AnyView 
     let heatmap = figures.timeline.as_ref().filter(|timeline| has_heatmap(timeline));
     view! {
         {figures.timeline.as_ref().map(|timeline| timeline_card(timeline, root, report.version, access, &files))}
-        {heatmap.map(|timeline| heatmap_card(timeline, &files))}
+        {heatmap.map(|timeline| heatmap_card(timeline, access, &files))}
         {figures.peaks.as_ref().map(|peaks| peaks_card(peaks, access, &files))}
         {figures.scatter.as_ref().map(|scatter| scatter_card(scatter, access, &files))}
         {snapshots_card(report, access)}
@@ -72,9 +77,19 @@ impl Files {
     }
 }
 
-/// The same drawing for every width.
-pub fn drawings(draw: impl Fn(u32) -> Result<String, ChartError>) -> AnyView {
-    let drawn: Result<Vec<AnyView>, ChartError> = WIDTHS
+/// A figure in a column: the same drawing for every width.
+pub fn figure(draw: impl Fn(u32) -> Result<String, ChartError>) -> AnyView {
+    view! { <div class="figure">{drawings(&WIDTHS, draw)}</div> }.into_any()
+}
+
+/// A figure that may be as wide as the page.
+pub fn broad_figure(draw: impl Fn(u32) -> Result<String, ChartError>) -> AnyView {
+    let widths: Vec<(u32, &str)> = WIDTHS.into_iter().chain([BROAD]).collect();
+    view! { <div class="figure broad">{drawings(&widths, draw)}</div> }.into_any()
+}
+
+fn drawings(widths: &[(u32, &str)], draw: impl Fn(u32) -> Result<String, ChartError>) -> AnyView {
+    let drawn: Result<Vec<AnyView>, ChartError> = widths
         .iter()
         .map(|&(width, class)| {
             draw(width).map(|svg| view! { <div class=format!("drawing {class}") inner_html=svg></div> }.into_any())
@@ -104,7 +119,7 @@ fn timeline_card(timeline: &Timeline, root: Option<String>, version: u32, access
         SeriesAxis::Index => "event",
     };
     let drawn = drawable(timeline);
-    let drawing = drawings(|width| svg::timeline(&drawn, width, Theme::Page));
+    let drawing = drawings(&WIDTHS, |width| svg::timeline(&drawn, width, Theme::Page));
     let accused: Vec<String> =
         timeline.lines.iter().filter(|line| line.accused).map(|line| line.subject.to_string()).collect();
     let (unit, accused) = (unit(timeline.quantity), accused.join("|"));
@@ -185,7 +200,7 @@ fn timeline_table(timeline: &Timeline, access: &Access) -> AnyView {
 }
 
 /// Ranks against steps: its sentence stands above it, because it is what a glance at the picture says.
-fn heatmap_card(timeline: &Timeline, files: &Files) -> AnyView {
+fn heatmap_card(timeline: &Timeline, access: &Access, files: &Files) -> AnyView {
     let ranks = timeline.lines.iter().all(|line| line.subject.rank().is_some());
     let over = match timeline.axis {
         SeriesAxis::Step => "step",
@@ -193,16 +208,46 @@ fn heatmap_card(timeline: &Timeline, files: &Files) -> AnyView {
         SeriesAxis::Index => "event",
     };
     let pattern = heatmap_pattern(timeline);
+    // An even grid shows nothing that the sentence does not say.
+    let picture = (!heatmap_is_even(timeline)).then(|| figure(|width| svg::heatmap(timeline, width, Theme::Page)));
+    let links = picture.is_some().then(|| files.links("heatmap", "Ranks by moment"));
+    let exact = picture.is_some().then(|| distances(timeline, access));
     let title = format!("{} by {over}", if ranks { "Rank" } else { "GPU" });
     view! {
         <section class="card" id="heatmap" aria-labelledby="heatmap-title">
             <h2 id="heatmap-title">{title} <span>"the same one always, in turns, or once?"</span></h2>
-            {files.links("heatmap", "Ranks by moment")}
+            {links}
             <p class="pattern">{words::sentence(&pattern)}</p>
-            <div class="figure">{drawings(|width| svg::heatmap(timeline, width, Theme::Page))}</div>
+            {picture}
+            {exact}
         </section>
     }
     .into_any()
+}
+
+/// How far each rank is from the median, and how often.
+fn distances(timeline: &Timeline, access: &Access) -> AnyView {
+    let all = heatmap_rows(timeline);
+    let (rows, left_out) = telling(&all, access.whole(), |row| row.accused, |row| row.above.max(row.below));
+    let rows = rows
+        .into_iter()
+        .map(|row| {
+            view! {
+                <tr class:hot=row.accused>
+                    <th scope="row">{row.subject.to_string()}{row.accused.then_some(mark())}</th>
+                    <td>{words::grouped(row.far_above as u64)}</td>
+                    <td>{words::value(timeline.quantity, row.above)}</td>
+                    <td>{words::value(timeline.quantity, row.below)}</td>
+                </tr>
+            }
+        })
+        .collect_view();
+    table(
+        "Distance of each rank",
+        view! { <th scope="col">"subject"</th><th scope="col">"moments far above"</th><th scope="col">"furthest above"</th><th scope="col">"furthest below"</th> }.into_any(),
+        rows.into_any(),
+        access.cut(left_out, "row"),
+    )
 }
 
 fn scatter_card(scatter: &Scatter, access: &Access, files: &Files) -> AnyView {
@@ -244,7 +289,7 @@ fn scatter_card(scatter: &Scatter, access: &Access, files: &Files) -> AnyView {
             <h2 id="scatter-title">{title} <span>{format!("one dot for each rank and step, {}", memory.title())}</span></h2>
             {files.links("scatter", "Input against memory")}
             {fit}
-            <div class="figure">{drawings(|width| svg::scatter(scatter, width, Theme::Page))}</div>
+            {figure(|width| svg::scatter(scatter, width, Theme::Page))}
             {table(
                 "Batches of each rank",
                 view! { <th scope="col">"subject"</th><th scope="col">"batches"</th><th scope="col">{format!("fewest {what}")}</th><th scope="col">{mark_head}</th><th scope="col">"highest"</th> }.into_any(),
@@ -285,7 +330,7 @@ fn peaks_card(peaks: &Peaks, access: &Access, files: &Files) -> AnyView {
                 <span>{format!("{}, {}; the line is the median", peaks.quantity.title(), unit(peaks.quantity))}</span>
             </h2>
             {files.links("imbalance", "Peaks")}
-            <div class="figure">{drawings(|width| svg::peaks(peaks, width, Theme::Page))}</div>
+            {figure(|width| svg::peaks(peaks, width, Theme::Page))}
             {table(
                 "Exact values",
                 view! { <th scope="col">"subject"</th><th scope="col">"peak"</th><th scope="col">"from the median"</th><th scope="col">"exact"</th> }.into_any(),
@@ -354,7 +399,7 @@ fn composition_card(composition: &[Composition], places: &Places<'_>, access: &A
         <section class="card" id="composition" aria-labelledby="composition-title">
             <h2 id="composition-title">"What fills each card" <span>"read from"{sources}</span></h2>
             {files.links("composition", "What fills each card")}
-            <div class="figure">{drawings(|width| svg::composition(composition, width, Theme::Page))}</div>
+            {figure(|width| svg::composition(composition, width, Theme::Page))}
             <ul class="key">{key}{free}</ul>
             {table(
                 "Exact values",

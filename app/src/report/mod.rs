@@ -14,7 +14,7 @@ mod places;
 mod share;
 
 use crate::words;
-pub use charts::drawings;
+pub use charts::{broad_figure, figure};
 pub use code::{code_block, copy_button, remedy};
 pub use export::standalone_report_html;
 pub use leptos::prelude::*;

@@ -1,7 +1,7 @@
 //! One rank's live memory over its recording, stacked by line of code, and the choice of the rank.
 
 use super::subjects::{Subject, Subjects, Wanted};
-use crate::report::drawings;
+use crate::report::broad_figure;
 use crate::words;
 use leptos::prelude::*;
 use rankscope_charts::{BandsFigure, Theme, band_look, svg};
@@ -116,7 +116,7 @@ fn chart(subject: &Subject<'_>, bands: &SiteBands, accused: &[bool]) -> AnyView 
         })
         .collect_view();
     view! {
-        <div class="figure">{drawings(|width| svg::bands(figure, &label, width, Theme::Page))}</div>
+        {broad_figure(|width| svg::bands(figure, &label, width, Theme::Page))}
         <ol class="band-key">{key}</ol>
         <p class="dim">"Numbers stand in the bands. Bytes as requested, the most of each line at one moment; the pale top is all other lines."</p>
     }

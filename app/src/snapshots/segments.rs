@@ -1,7 +1,7 @@
 //! How full the segments of one rank are: fragmentation as a picture and as figures.
 
 use super::subjects::Subjects;
-use crate::report::drawings;
+use crate::report::broad_figure;
 use leptos::prelude::*;
 use rankscope_charts::{Theme, svg};
 use rankscope_model::{Bytes, SegmentMap, SnapshotDevice};
@@ -31,7 +31,7 @@ pub fn section(found: &Subjects<'_>) -> AnyView {
             <h2 id="segments-title">"Segments" <span>{format!("{}, when the snapshot was taken", picked.label)}</span></h2>
             <p class="pattern">{verdict(device, map)}</p>
             {facts(device, map)}
-            <div class="figure">{drawings(|width| svg::segments(map, width, Theme::Page))}</div>
+            {broad_figure(|width| svg::segments(map, width, Theme::Page))}
             <details class="exact">
                 <summary>"Exact values"</summary>
                 <div class="scroll" tabindex="0" role="region" aria-label="Segments">

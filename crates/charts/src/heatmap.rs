@@ -109,6 +109,31 @@ pub fn heatmap_pattern(figure: &Timeline) -> String {
     Plan::new(figure, WORDED_WIDTH).map_or(String::new(), |plan| plan.pattern())
 }
 
+/// Whether every moment is even. The picture is an empty field then, and [`heatmap_pattern`] says all of it.
+pub fn heatmap_is_even(figure: &Timeline) -> bool {
+    Plan::new(figure, WORDED_WIDTH).is_none_or(|plan| plan.is_even())
+}
+
+/// What one rank's row of the heatmap shows, in figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeatmapRow {
+    /// Whose row it is.
+    pub subject: Subject,
+    /// Whether the diagnosis names it.
+    pub accused: bool,
+    /// At how many moments it is far above the median; the grid of the picture counts.
+    pub far_above: usize,
+    /// Furthest above the median of a moment, in the unit of the figure.
+    pub above: u64,
+    /// Furthest below.
+    pub below: u64,
+}
+
+/// The heatmap as a table; empty where there is nothing to compare.
+pub fn heatmap_rows(figure: &Timeline) -> Vec<HeatmapRow> {
+    Plan::new(figure, WORDED_WIDTH).map_or_else(Vec::new, |plan| plan.table)
+}
+
 /// The heatmap in one sentence, for readers who cannot see the picture.
 pub fn describe_heatmap(figure: &Timeline) -> String {
     let subjects: Vec<Subject> = figure.lines.iter().map(|line| line.subject).collect();
@@ -150,6 +175,7 @@ struct Plan<'a> {
     hot_columns: usize,
     /// In how many columns each subject is far above; those without are left out.
     hot: Vec<(Subject, usize)>,
+    table: Vec<HeatmapRow>,
 }
 
 impl<'a> Plan<'a> {
@@ -189,12 +215,19 @@ impl<'a> Plan<'a> {
         let is_hot =
             |distance: Option<i128>| distance.is_some_and(|d| d as f64 / reach * f64::from(SHADES) >= FAR_ABOVE);
         let hot_in = |row: &Vec<Option<i128>>| row.iter().filter(|distance| is_hot(**distance)).count();
-        let hot: Vec<(Subject, usize)> = lines
+        let clamp = |distance: i128| u64::try_from(distance).unwrap_or(u64::MAX);
+        let table: Vec<HeatmapRow> = lines
             .iter()
             .zip(&distances)
-            .map(|(line, row)| (line.subject, hot_in(row)))
-            .filter(|(_, n)| *n > 0)
+            .map(|(line, row)| HeatmapRow {
+                subject: line.subject,
+                accused: line.accused,
+                far_above: hot_in(row),
+                above: clamp(row.iter().flatten().copied().max().unwrap_or(0).max(0)),
+                below: clamp(row.iter().flatten().copied().min().unwrap_or(0).min(0).abs()),
+            })
             .collect();
+        let hot = table.iter().filter(|row| row.far_above > 0).map(|row| (row.subject, row.far_above)).collect();
         let any = |column: usize, holds: &dyn Fn(Option<i128>) -> bool| {
             distances.iter().any(|row| holds(row.get(column).copied().flatten()))
         };
@@ -209,7 +242,6 @@ impl<'a> Plan<'a> {
                 shades: (0..columns).map(|column| shade(distances, column, reach)).collect(),
             })
             .collect();
-        let clamp = |distance: i128| u64::try_from(distance).unwrap_or(u64::MAX);
         Some(Self {
             figure,
             rows,
@@ -226,7 +258,12 @@ impl<'a> Plan<'a> {
             compared,
             hot_columns,
             hot,
+            table,
         })
+    }
+
+    fn is_even(&self) -> bool {
+        self.rows.iter().flat_map(|row| &row.shades).flatten().all(|shade| *shade == 0)
     }
 
     /// Fixed, taking turns, or once.
@@ -239,10 +276,13 @@ impl<'a> Plan<'a> {
             .map(|(subject, _)| *subject)
             .collect();
         match (self.hot_columns, self.hot.as_slice(), always.as_slice()) {
-            (0, ..) => "nobody leaves the median".to_owned(),
+            (0, ..) if self.is_even() => "nobody leaves the median".to_owned(),
+            (0, ..) => "nobody is far above the median".to_owned(),
             (1, [(one, _)], _) => format!("{one} is far above the median at one moment only"),
             (n, _, [_, ..]) if always.len() <= 8 => {
-                format!("always the same: {} far above the median at {}", words::named(&always), of(n))
+                // Who stands out at a third of all moments is not always heavy: only never another.
+                let how = if n * 2 >= self.compared { "always" } else { "each time" };
+                format!("{how} the same: {} far above the median at {}", words::named(&always), of(n))
             }
             (n, hot, []) if n > 1 => {
                 format!("taking turns: {} are far above the median, at {}", words::count(&subjects(hot)), of(n))
@@ -416,8 +456,10 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
         self.ink.text(&heading, (0.0, center), Anchor::Start, Type::tick())?;
         if self.plan.each > 1 {
             let told = format!("a row is {} {}s", self.plan.each, self.plan.kind.unwrap_or("subject"));
-            let room = width - Type::tick().width(&heading) - 2.0 * EDGE;
-            self.ink.text(&Type::tick().fit(&told, room), (width, center), Anchor::End, Type::tick())?;
+            // Where it has no room the names of the rows tell it.
+            if Type::tick().width(&told) <= width - Type::tick().width(&heading) - 2.0 * EDGE {
+                self.ink.text(&told, (width, center), Anchor::End, Type::tick())?;
+            }
         }
         Ok(())
     }
@@ -510,12 +552,27 @@ mod tests {
     #[test]
     fn what_all_ranks_do_together_and_noise_are_calm() {
         let phases = figure(8, 40, |_, step| if step > 20 { 60 } else { 10 });
-        let calm = Plan::new(&phases, 720.0).unwrap();
-        assert!(calm.rows.iter().flat_map(|row| &row.shades).all(|shade| *shade == Some(0)));
+        assert!(heatmap_is_even(&phases));
+        assert_eq!(heatmap_pattern(&phases), "nobody leaves the median");
         let mut noise = figure(8, 40, |_, _| 60);
         noise.lines[3].y[5] += GIB / 8;
-        let noise = Plan::new(&noise, 720.0).unwrap();
-        assert!(noise.rows.iter().flat_map(|row| &row.shades).all(|shade| *shade == Some(0)));
+        assert!(heatmap_is_even(&noise));
+        assert!(!heatmap_is_even(&figure(4, 20, |rank, step| if rank == 1 && step == 7 { 30 } else { 20 })));
+    }
+
+    #[test]
+    fn the_table_says_what_the_picture_shows() {
+        let seldom = figure(4, 20, |rank, step| if rank == 1 && step % 4 == 3 { 30 } else { 20 });
+        let rows = heatmap_rows(&seldom);
+        assert_eq!(rows.iter().map(|row| row.far_above).collect::<Vec<_>>(), [0, 5, 0, 0]);
+        assert_eq!((rows[1].above, rows[1].below), (10 * GIB, 0));
+        let said = heatmap_pattern(&seldom);
+        assert_eq!(said, "each time the same: rank 1 is far above the median at 5 of 20 moments");
+        let always = heatmap_pattern(&figure(4, 20, |rank, _| if rank == 1 { 30 } else { 20 }));
+        assert!(always.starts_with("always the same: rank 1 "), "{always}");
+        let below = figure(4, 20, |rank, _| if rank == 1 { 10 } else { 20 });
+        assert_eq!((heatmap_rows(&below)[1].below, heatmap_is_even(&below)), (10 * GIB, false));
+        assert_eq!(heatmap_pattern(&below), "nobody is far above the median");
     }
 
     #[test]

@@ -31,7 +31,10 @@ mod words;
 pub use bands::{BandsFigure, band_look, bands_height, draw_bands};
 pub use composition::{composition_height, draw_composition};
 pub use error::ChartError;
-pub use heatmap::{describe_heatmap, draw_heatmap, has_heatmap, heatmap_height, heatmap_pattern};
+pub use heatmap::{
+    HeatmapRow, describe_heatmap, draw_heatmap, has_heatmap, heatmap_height, heatmap_is_even, heatmap_pattern,
+    heatmap_rows,
+};
 pub use palette::{Pattern, Theme, Token, part_pattern, part_token};
 pub use peaks::{draw_peaks, peaks_height};
 pub use scatter::{draw_scatter, scatter_height};
