@@ -1,7 +1,7 @@
 //! The files of a run: what each was taken for, what it speaks of, and the lines that the report quotes.
 
 use super::Access;
-use super::places::{Places, file_anchor};
+use super::places::{Places, Quote, file_anchor};
 use crate::icons;
 use crate::words;
 use leptos::prelude::*;
@@ -41,6 +41,29 @@ fn no_quote(kind: ArtifactKind) -> &'static str {
     }
 }
 
+/// The quoted text and, in a script, what stands above and below it, all with their indentation.
+fn excerpt(quote: &Quote<'_>) -> (String, String, String) {
+    if quote.above.is_empty() && quote.below.is_empty() {
+        return (String::new(), words::shown(quote.text.trim()), String::new());
+    }
+    let blank = |line: &&str| line.trim().is_empty();
+    let above: Vec<&str> = quote.above.iter().map(String::as_str).skip_while(blank).collect();
+    let mut below: Vec<&str> = quote.below.iter().map(String::as_str).collect();
+    while below.last().is_some_and(blank) {
+        below.pop();
+    }
+    let text: Vec<&str> = quote.text.lines().collect();
+    let indent = |line: &&str| line.len() - line.trim_start_matches([' ', '\t']).len();
+    let all = [&above, &text, &below].into_iter().flatten();
+    let margin = all.filter(|line| !blank(line)).map(indent).min().unwrap_or(0);
+    let block = |lines: Vec<&str>| {
+        let lines: Vec<_> =
+            lines.into_iter().map(|line| words::shown(line.get(margin..).unwrap_or_default())).collect();
+        lines.join("\n")
+    };
+    (block(above), block(text), block(below))
+}
+
 fn line(n: usize, file: &ArtifactInfo, raw: Option<String>, places: &Places<'_>) -> AnyView {
     let name = words::shown_line(&file.name);
     let speaks_of = words::speaks_of(file);
@@ -55,14 +78,18 @@ fn line(n: usize, file: &ArtifactInfo, raw: Option<String>, places: &Places<'_>)
         .into_iter()
         .map(|quote| {
             let href = format!("#{}", quote.id);
+            let (above, text, below) = excerpt(&quote);
+            let beside = |lines: String| (!lines.is_empty()).then(|| view! { <code class="beside">{lines}</code> });
             view! {
                 <li id=quote.id>
+                    {beside(above)}
                     <a class="place" href=href>{quote.place}</a>
-                    {if quote.text.is_empty() {
+                    {if text.is_empty() {
                         view! { <span class="dim">{no_quote(file.kind)}</span> }.into_any()
                     } else {
-                        view! { <code>{words::shown(quote.text.trim())}</code> }.into_any()
+                        view! { <code>{text}</code> }.into_any()
                     }}
+                    {beside(below)}
                 </li>
             }
         })

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The quoted places of a diagnosis, by file.
 pub struct Places<'a> {
     files: &'a [ArtifactInfo],
-    quotes: BTreeMap<(usize, Place), &'a str>,
+    quotes: BTreeMap<(usize, Place), &'a EvidenceRef>,
     /// The page that shows the places, where it is not the page of the link.
     page: String,
     /// Files that are shown; `None` for all of them.
@@ -69,6 +69,10 @@ pub struct Quote<'a> {
     pub place: String,
     /// The text there; empty for binary formats.
     pub text: &'a str,
+    /// Lines just above in a script, as far as no other quote shows them.
+    pub above: &'a [String],
+    /// Lines just below.
+    pub below: &'a [String],
 }
 
 impl<'a> Places<'a> {
@@ -80,9 +84,9 @@ impl<'a> Places<'a> {
         let from_findings = diagnosis.findings.iter().flat_map(|finding| &finding.evidence);
         for reference in from_causes.chain(from_findings) {
             if let (Some(file), Some(place)) = (places.file(&reference.artifact), Place::of(reference)) {
-                let quote = places.quotes.entry((file, place)).or_insert("");
-                if quote.is_empty() {
-                    *quote = &reference.quote;
+                let first = places.quotes.entry((file, place)).or_insert(reference);
+                if first.quote.is_empty() {
+                    *first = reference;
                 }
             }
         }
@@ -124,8 +128,29 @@ impl<'a> Places<'a> {
 
     /// The quotes of one file, in the order of the file.
     pub fn quotes(&self, file: usize) -> Vec<Quote<'a>> {
-        let of_file = self.quotes.iter().filter(|((of, _), _)| *of == file);
-        of_file.map(|(&(_, place), &text)| Quote { id: place.anchor(file), place: place.words(), text }).collect()
+        let of_file: Vec<(Place, &EvidenceRef)> = self
+            .quotes
+            .iter()
+            .filter(|((of, _), _)| *of == file)
+            .map(|(&(_, place), &reference)| (place, reference))
+            .collect();
+        let mut shown_to = 0;
+        let mut quotes = Vec::new();
+        for (n, &(place, reference)) in of_file.iter().enumerate() {
+            let (mut above, mut below) = (&reference.above[..], &reference.below[..]);
+            if let Place::Lines(first, last) = place {
+                // What a neighbour shows already is not shown again.
+                let free = first.saturating_sub(shown_to + 1);
+                above = &above[above.len() - above.len().min(usize::try_from(free).unwrap_or(usize::MAX))..];
+                if let Some((Place::Lines(next, _), _)) = of_file.get(n + 1) {
+                    let free = next.saturating_sub(last + 1);
+                    below = &below[..below.len().min(usize::try_from(free).unwrap_or(usize::MAX))];
+                }
+                shown_to = shown_to.max(last + below.len() as u64);
+            }
+            quotes.push(Quote { id: place.anchor(file), place: place.words(), text: &reference.quote, above, below });
+        }
+        quotes
     }
 
     /// A short reference that opens its place, or plain text where the file is not listed.

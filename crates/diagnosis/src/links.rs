@@ -167,7 +167,15 @@ mod tests {
 
     fn script(file: u32, facts: Vec<ScriptFact>) -> ScriptEvidence {
         let at = Provenance::line(ArtifactId(file), 1, "x");
-        ScriptEvidence { at, frameworks: vec![], launchers: vec![], is_entry: file == 0, is_whole: true, facts }
+        ScriptEvidence {
+            at,
+            frameworks: vec![],
+            launchers: vec![],
+            is_entry: file == 0,
+            is_whole: true,
+            facts,
+            margins: BTreeMap::new(),
+        }
     }
 
     fn calls(order: u32, module: &str, name: &str) -> ScriptFact {

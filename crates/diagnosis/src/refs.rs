@@ -1,6 +1,6 @@
 //! From places in artifacts to the references that a reader opens: adjacent lines become one range, with its text.
 
-use rankscope_model::{Evidence, EvidenceRef, Place, Provenance, StepRecord};
+use rankscope_model::{ArtifactId, Evidence, EvidenceRef, Place, Provenance, ScriptEvidence, StepRecord};
 
 /// Lines of text kept in the quote of one range.
 const QUOTE_LINES: usize = 8;
@@ -26,6 +26,7 @@ pub(crate) fn step_refs<'a>(
 fn merge(evidence: &Evidence, mut places: Vec<(&Provenance, Option<u64>)>, limit: usize) -> Vec<EvidenceRef> {
     places.sort_by_key(|(at, _)| (at.artifact, at.place));
     let mut merged: Vec<EvidenceRef> = Vec::new();
+    let mut files = Vec::new();
     let mut quoted_lines = 0;
     let mut last_artifact = None;
     for (at, step) in places {
@@ -70,16 +71,33 @@ fn merge(evidence: &Evidence, mut places: Vec<(&Provenance, Option<u64>)>, limit
             time: at.time.map(|t| t.0),
             step,
             quote: at.quote.clone(),
-            reason: None,
+            ..EvidenceRef::default()
         });
+        files.push(at.artifact);
+    }
+    for (reference, file) in merged.iter_mut().zip(files) {
+        add_margins(evidence, reference, file);
     }
     merged
+}
+
+/// What stands above and below, where the file is a script whose reader kept it.
+fn add_margins(evidence: &Evidence, reference: &mut EvidenceRef, file: ArtifactId) {
+    let Some(script) = evidence.scripts.iter().find(|script| script.at.artifact == file) else { return };
+    let Some(first) = reference.line else { return };
+    let last = reference.line_end.unwrap_or(first);
+    let text = |line: u64| script.margins.get(&line).cloned();
+    let mut above: Vec<String> =
+        (1..=ScriptEvidence::MARGIN_LINES).map_while(|n| text(first.checked_sub(n)?)).collect();
+    above.reverse();
+    reference.above = above;
+    reference.below = (1..=ScriptEvidence::MARGIN_LINES).map_while(|n| text(last.saturating_add(n))).collect();
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rankscope_model::{ArtifactId, ArtifactInfo, ArtifactKind};
+    use rankscope_model::{ArtifactInfo, ArtifactKind};
 
     fn one_file() -> Evidence {
         let info = ArtifactInfo {
@@ -102,6 +120,27 @@ mod tests {
         let shown: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["smi.txt:41-43", "smi.txt:50", "b.txt:51"]);
         assert_eq!(found[0].quote, "row 41\nrow 42\nrow 43");
+    }
+
+    #[test]
+    fn a_place_in_a_script_brings_its_neighbours() {
+        let mut evidence = one_file();
+        let at = |line| Provenance::line(ArtifactId(1), line, &format!("line {line}"));
+        let margins = [1, 2, 4, 5, 6, 8].map(|line| (line, format!("line {line}"))).into();
+        evidence.scripts = vec![ScriptEvidence {
+            at: at(1),
+            frameworks: vec![],
+            launchers: vec![],
+            is_entry: true,
+            is_whole: true,
+            facts: vec![],
+            margins,
+        }];
+        let found = refs(&evidence, &[at(3), at(7)], 16);
+        let sides = |n: usize| (found[n].above.join("|"), found[n].below.join("|"));
+        assert_eq!(sides(0), ("line 1|line 2".into(), "line 4|line 5".into()));
+        assert_eq!(sides(1), ("line 5|line 6".into(), "line 8".into()));
+        assert!(refs(&evidence, &[Provenance::line(ArtifactId(0), 3, "x")], 1)[0].above.is_empty());
     }
 
     #[test]

@@ -181,24 +181,25 @@ impl Provenance {
 
     /// A line with its text (trimmed at the end and cut to size on a character boundary).
     pub fn line(artifact: ArtifactId, line: u64, text: &str) -> Self {
-        Self { artifact, place: Place::Line(line), time: None, quote: cut(text) }
+        Self { artifact, place: Place::Line(line), time: None, quote: Self::cut(text) }
+    }
+
+    /// `text` without the blanks at its end, cut to [`Self::QUOTE_CHARS`] on a character boundary.
+    pub fn cut(text: &str) -> String {
+        let text = text.trim_end();
+        match text.char_indices().nth(Self::QUOTE_CHARS) {
+            Some((end, _)) => {
+                let mut short = text.get(..end).unwrap_or_default().to_owned();
+                short.push('…');
+                short
+            }
+            None => text.to_owned(),
+        }
     }
 
     /// A byte offset of a binary format.
     pub fn offset(artifact: ArtifactId, offset: u64) -> Self {
         Self { artifact, place: Place::Offset(offset), time: None, quote: String::new() }
-    }
-}
-
-fn cut(text: &str) -> String {
-    let text = text.trim_end();
-    match text.char_indices().nth(Provenance::QUOTE_CHARS) {
-        Some((end, _)) => {
-            let mut short = text.get(..end).unwrap_or_default().to_owned();
-            short.push('…');
-            short
-        }
-        None => text.to_owned(),
     }
 }
 
@@ -224,6 +225,12 @@ pub struct EvidenceRef {
     pub step: Option<u64>,
     /// The text at that place.
     pub quote: String,
+    /// Lines of the script just above, in their order: for the reader, no part of what was concluded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub above: Vec<String>,
+    /// Lines of the script just below.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub below: Vec<String>,
     /// In a cause: which of its reasons this supports, `why.0`, `against.1`, ...
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

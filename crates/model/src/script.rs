@@ -6,6 +6,7 @@
 use crate::artifact::Provenance;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// What was understood of one Python file or notebook.
@@ -26,6 +27,10 @@ pub struct ScriptEvidence {
     pub is_whole: bool,
     /// In source order.
     pub facts: Vec<ScriptFact>,
+    /// Lines beside those of the facts, by their 1-based number, cut to [`Provenance::QUOTE_CHARS`]: for reading, nothing
+    /// is concluded from them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub margins: BTreeMap<u64, String>,
 }
 
 /// One thing that the script does at one place.
@@ -94,6 +99,9 @@ pub enum FlowProcess {
 }
 
 impl ScriptEvidence {
+    /// Lines kept and shown on each side of a place.
+    pub const MARGIN_LINES: u64 = 2;
+
     /// Facts of one kind, in the order of the flow.
     pub fn all(&self, kind: FactKind) -> impl Iterator<Item = &ScriptFact> {
         let mut found: Vec<&ScriptFact> = self.facts.iter().filter(|fact| fact.kind() == kind).collect();
@@ -822,6 +830,7 @@ mod tests {
             is_entry: true,
             is_whole: true,
             facts: vec![late, early, elsewhere],
+            margins: BTreeMap::new(),
         };
         assert_eq!(script.first(FactKind::EmptyCache).unwrap().at.place, crate::Place::Line(3));
         assert!(script.first(FactKind::TorchLoad).is_none());

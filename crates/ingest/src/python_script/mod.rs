@@ -158,7 +158,9 @@ fn walk(source: &Source, facts: Facts<'_>) -> (ScriptEvidence, Vec<Warning>) {
     let frameworks = walker.facts.frameworks.iter().copied().collect();
     let launchers = walker.facts.launchers.iter().copied().collect();
     let facts = walker.facts.into_facts();
-    let script = ScriptEvidence { at, frameworks, launchers, is_entry, is_whole: !has_errors && !is_cut, facts };
+    let margins = source.margins(facts.iter().map(|fact| fact.at.place));
+    let is_whole = !has_errors && !is_cut;
+    let script = ScriptEvidence { at, frameworks, launchers, is_entry, is_whole, facts, margins };
     (script, warnings)
 }
 

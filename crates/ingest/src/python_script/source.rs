@@ -2,14 +2,18 @@
 //!
 //! Knows offsets and lines; knows no syntax.
 
-use rankscope_model::{ArtifactId, Place, Provenance};
+use rankscope_model::{ArtifactId, Place, Provenance, ScriptEvidence};
 use ruff_text_size::{TextRange, TextSize};
+use std::collections::BTreeMap;
 
 /// Longest piece of an expression that is kept with a fact, in characters.
 const TEXT_CHARS: usize = 160;
 
 /// Lines of one statement that are quoted; of a longer one only the first is.
 const MAX_QUOTE_LINES: u64 = 8;
+
+/// Lines kept for reading in all; a script that says more about memory than that is generated.
+const MAX_MARGINS: usize = 4096;
 
 /// Bytes of a line that are looked at for a quote, which is far shorter. A file may be one line with all facts on it.
 const MAX_LINE: usize = 2 << 10;
@@ -99,6 +103,29 @@ impl Source {
         place
     }
 
+    /// Lines beside `places`, as far as they belong to the same cell.
+    pub(super) fn margins(&self, places: impl Iterator<Item = Place>) -> BTreeMap<u64, String> {
+        let mut margins = BTreeMap::new();
+        for place in places {
+            let (first, last) = match place {
+                Place::Line(line) => (line, line),
+                Place::Lines(first, last) => (first, last),
+                Place::Offset(_) => continue,
+            };
+            let cell = self.cell(first);
+            let above = first.saturating_sub(ScriptEvidence::MARGIN_LINES).max(1)..first;
+            let below = last.saturating_add(1)
+                ..=last.saturating_add(ScriptEvidence::MARGIN_LINES).min(self.starts.len() as u64);
+            for line in above.chain(below).filter(|line| self.cell(*line) == cell) {
+                if margins.len() >= MAX_MARGINS {
+                    return margins;
+                }
+                margins.entry(line).or_insert_with(|| Provenance::cut(beginning(self.line_text(line))));
+            }
+        }
+        margins
+    }
+
     /// The line on which the brackets that are opened on `line` are closed; `line` itself where that is too far away or
     /// a string goes over several lines.
     fn last_line(&self, line: u64) -> u64 {
@@ -181,6 +208,20 @@ mod tests {
         assert_eq!(long.place(ArtifactId(0), TextSize::new(second)).quote, "g(");
         // The end of a statement that began above.
         assert_eq!(line(3).place, Place::Line(3));
+    }
+
+    #[test]
+    fn neighbours_stay_within_the_file_and_the_cell() {
+        let source = Source::new("a\n\nb\nc\nd\ne\n".to_owned());
+        let lines = |source: &Source, at: Place| source.margins([at].into_iter()).into_iter().collect::<Vec<_>>();
+        let own = |line: u64, text: &str| (line, text.to_owned());
+        assert_eq!(lines(&source, Place::Line(1)), [own(2, ""), own(3, "b")]);
+        assert_eq!(lines(&source, Place::Lines(3, 4)), [own(1, "a"), own(2, ""), own(5, "d"), own(6, "e")]);
+        let cells = Source::with_cells("a\nb\nc\nd".to_owned(), vec![(0, 1), (2, 4)]);
+        assert_eq!(lines(&cells, Place::Line(2)), [own(1, "a")]);
+        assert_eq!(lines(&cells, Place::Line(3)), [own(4, "d")]);
+        let many = Source::new("x\n".repeat(20_000));
+        assert_eq!(many.margins((1..20_000).step_by(3).map(Place::Line)).len(), MAX_MARGINS);
     }
 
     #[test]
