@@ -38,6 +38,17 @@ test("one heavy rank of 1000 is seen at once, and long lists wait to be asked fo
   await expect(peaks.locator("tbody tr.hot")).toContainText("rank 517");
   await peaks.getByRole("link", { name: "Show everything" }).click();
   await expect(peaks.locator("tbody tr")).toHaveCount(1000, { timeout: 60_000 });
+
+  // By size the heavy one is first; what was asked for before stays.
+  await peaks.getByRole("link", { name: "by size" }).click();
+  await expect(peaks.getByRole("link", { name: "by size" })).toHaveAttribute("aria-current", "true", { timeout: 60_000 });
+  await expect(peaks.locator("tbody tr")).toHaveCount(1000, { timeout: 60_000 });
+  await expect(peaks.locator("tbody tr").first()).toContainText("rank 517");
+  await expect(peaks.locator("tbody tr").nth(1)).not.toContainText("stands out");
+
+  const map = page.getByRole("region", { name: /^Rank by step/ });
+  await map.getByText("Distance of each rank").click();
+  await expect(map.locator("tbody tr.hot")).toContainText(/rank 517.*20.*GiB/);
 });
 
 test("memory that follows the input is a rising cloud", async ({ page }) => {

@@ -68,6 +68,9 @@ export async function expectWholeReport(page: Page): Promise<void> {
   await expect(line("train.log")).toContainText("step log");
   await expect(line("train.log")).toContainText("ranks 0 to 3");
   await expect(line("train.py")).toContainText("Python script");
+  // A quoted line of a script stands between its neighbours, each of which is shown once.
+  await expect(line("train.py").locator("[id$=-L14] .beside").first()).toContainText("def main():");
+  await expect(line("train.py").getByText("local_rank = int(")).toHaveCount(1);
 }
 
 /** The report of a public case of one full card: verdict, cause, the charts of its table, and a line for each file. */

@@ -5,23 +5,23 @@ use super::{backend, base_url, head, site};
 use crate::backend::{BackendError, RequestFacts};
 use crate::document::TopBar;
 use crate::islands::LiveRun;
-use crate::report::{Access, Owned, report_view};
+use crate::report::{Access, Owned, Shown, report_view};
 use crate::words;
 use leptos::prelude::*;
 use leptos_meta::{Meta, Title};
-use leptos_router::hooks::{use_params_map, use_query_map};
+use leptos_router::hooks::use_params_map;
 use rankscope_model::{Report, ShareInfo};
 
 /// The report with everything that its owner can do.
 #[component]
 pub fn RunPage() -> impl IntoView {
     let id = use_params_map().with_untracked(|params| params.get("id").unwrap_or_default());
-    let (version, whole) = use_query_map().with_untracked(|query| (query.get("version"), query.get("all").is_some()));
+    let shown = Shown::by_address();
     Suspend::new(async move {
         // What is no number is no version of a run either.
-        let version = version.map(|version| version.parse::<u32>().unwrap_or(0));
+        let version = shown.version.as_ref().map(|version| version.parse::<u32>().unwrap_or(0));
         match load(id, version).await {
-            Ok(Loaded { report, shares, newest, goes_on }) => page(&report, shares, newest, goes_on, whole),
+            Ok(Loaded { report, shares, newest, goes_on }) => page(&report, shares, newest, goes_on, shown),
             Err(error) => message(&error, Sought::Run),
         }
     })
@@ -47,7 +47,7 @@ async fn load(id: String, version: Option<u32>) -> Result<Loaded, BackendError> 
     Ok(Loaded { report, shares, newest, goes_on })
 }
 
-fn page(report: &Report, shares: Vec<ShareInfo>, newest: u32, goes_on: bool, whole: bool) -> AnyView {
+fn page(report: &Report, shares: Vec<ShareInfo>, newest: u32, goes_on: bool, shown: Shown) -> AnyView {
     let facts = use_context::<RequestFacts>();
     let site = site();
     let access = Access::Owner(Owned {
@@ -55,7 +55,7 @@ fn page(report: &Report, shares: Vec<ShareInfo>, newest: u32, goes_on: bool, who
         newest,
         new_share: facts.and_then(|facts| facts.new_share),
         base_url: base_url(),
-        whole,
+        shown,
         max_file_bytes: site.max_file_bytes,
         max_request_bytes: site.max_request_bytes,
     });

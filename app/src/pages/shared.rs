@@ -5,7 +5,7 @@ use super::{backend, base_url, head, set_status};
 use crate::backend::{BackendError, RequestFacts, SharedView};
 use crate::document::TopBar;
 use crate::icons;
-use crate::report::{Access, report_view};
+use crate::report::{Access, Shown, report_view};
 use crate::words;
 use leptos::prelude::*;
 use leptos_meta::{Meta, Title};
@@ -15,11 +15,10 @@ use leptos_router::hooks::{use_params_map, use_query_map};
 #[component]
 pub fn SharedPage() -> impl IntoView {
     let token = use_params_map().with_untracked(|params| params.get("token").unwrap_or_default());
-    let (all, wrong) =
-        use_query_map().with_untracked(|query| (query.get("all").is_some(), query.get("wrong").is_some()));
+    let (shown, wrong) = (Shown::by_address(), use_query_map().with_untracked(|query| query.get("wrong").is_some()));
     Suspend::new(async move {
         match load(token.clone()).await {
-            Ok(view) => page(&view, token, all),
+            Ok(view) => page(&view, token, shown),
             Err(BackendError::Locked) => locked(&token, wrong),
             Err(error) => message(&error, Sought::Share),
         }
@@ -59,7 +58,7 @@ fn locked(token: &str, wrong: bool) -> AnyView {
     .into_any()
 }
 
-fn page(view: &SharedView, token: String, whole: bool) -> AnyView {
+fn page(view: &SharedView, token: String, shown: Shown) -> AnyView {
     let SharedView { report, raw_files, masked } = view;
     let title = words::shown_line(&report.run.title);
     let summary = words::shown_line(&report.diagnosis.summary);
@@ -87,7 +86,7 @@ fn page(view: &SharedView, token: String, whole: bool) -> AnyView {
         <TopBar runs=false>
             <span class="read-only">{read_only}</span>
         </TopBar>
-        {report_view(report, &Access::Shared { token, raw_files: *raw_files, whole })}
+        {report_view(report, &Access::Shared { token, raw_files: *raw_files, shown })}
     }
     .into_any()
 }

@@ -1,8 +1,8 @@
 //! The charts of a report. Each is drawn for several widths; the style sheet shows the widest that fits, so that text
 //! never gets smaller than it was drawn.
 
-use super::Access;
 use super::places::Places;
+use super::{Access, Shown};
 use crate::islands::TimelineLens;
 use crate::words;
 use leptos::prelude::*;
@@ -303,6 +303,15 @@ fn scatter_card(scatter: &Scatter, access: &Access, files: &Files) -> AnyView {
 
 fn peaks_card(peaks: &Peaks, access: &Access, files: &Files) -> AnyView {
     let ranks = peaks.bars.iter().all(|bar| bar.subject.rank().is_some());
+    let by_size = access.shown().is_some_and(|shown| shown.by_size);
+    let sorted = by_size.then(|| {
+        let mut sorted = peaks.clone();
+        sorted.bars.sort_by_key(|bar| std::cmp::Reverse(bar.peak));
+        // Neighbours by size share no node.
+        sorted.per_node = None;
+        sorted
+    });
+    let peaks = sorted.as_ref().unwrap_or(peaks);
     let (bars, left_out) = telling(&peaks.bars, access.whole(), |bar| bar.accused, |bar| bar.peak.0);
     let rows = bars
         .into_iter()
@@ -330,6 +339,7 @@ fn peaks_card(peaks: &Peaks, access: &Access, files: &Files) -> AnyView {
                 <span>{format!("{}, {}; the line is the median", peaks.quantity.title(), unit(peaks.quantity))}</span>
             </h2>
             {files.links("imbalance", "Peaks")}
+            {access.shown().filter(|_| peaks.bars.len() > 2).map(|shown| order(shown, ranks))}
             {figure(|width| svg::peaks(peaks, width, Theme::Page))}
             {table(
                 "Exact values",
@@ -338,6 +348,22 @@ fn peaks_card(peaks: &Peaks, access: &Access, files: &Files) -> AnyView {
                 access.cut(left_out, "row"),
             )}
         </section>
+    }
+    .into_any()
+}
+
+/// In which order the peaks stand.
+fn order(shown: &Shown, ranks: bool) -> AnyView {
+    let choice = |by_size: bool, word: &'static str| {
+        let href = format!("{}#peaks", Shown { by_size, ..shown.clone() }.query());
+        let current = (shown.by_size == by_size).then_some("true");
+        view! { <a href=href aria-current=current>{word}</a> }
+    };
+    view! {
+        <nav class="choice" aria-label="Order of the peaks">
+            {choice(false, if ranks { "by rank" } else { "by GPU" })}
+            {choice(true, "by size")}
+        </nav>
     }
     .into_any()
 }

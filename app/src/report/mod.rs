@@ -12,6 +12,7 @@ mod manage;
 mod next;
 mod places;
 mod share;
+mod shown;
 
 use crate::words;
 pub use charts::{broad_figure, figure};
@@ -20,6 +21,7 @@ pub use export::standalone_report_html;
 pub use leptos::prelude::*;
 pub use places::Places;
 use rankscope_model::{Report, ShareInfo, Verdict};
+pub use shown::Shown;
 
 /// Who looks at the report; decides what can be done beside reading.
 pub enum Access {
@@ -31,8 +33,8 @@ pub enum Access {
         token: String,
         /// Files can be downloaded as they were uploaded.
         raw_files: bool,
-        /// Long lists are shown whole.
-        whole: bool,
+        /// How much is shown, and in which order.
+        shown: Shown,
     },
     /// A file on its own: reading.
     Export,
@@ -48,8 +50,8 @@ pub struct Owned {
     pub newest: u32,
     /// For the whole address of a share.
     pub base_url: String,
-    /// Long lists are shown whole.
-    pub whole: bool,
+    /// How much is shown, and in which order.
+    pub shown: Shown,
     /// Stated beside the place to drop more evidence.
     pub max_file_bytes: u64,
     /// Stated beside the place to drop more evidence.
@@ -74,22 +76,34 @@ impl Access {
         }
     }
 
+    /// What the reader chose; `None` for a file on its own, where nothing can be chosen.
+    fn shown(&self) -> Option<&Shown> {
+        match self {
+            Self::Owner(owned) => Some(&owned.shown),
+            Self::Shared { shown, .. } => Some(shown),
+            Self::Export => None,
+        }
+    }
+
     /// Long lists are shown whole.
     fn whole(&self) -> bool {
-        match self {
-            Self::Owner(owned) => owned.whole,
-            Self::Shared { whole, .. } => *whole,
-            Self::Export => false,
-        }
+        self.shown().is_some_and(|shown| shown.whole)
     }
 
     /// The line under a list that was cut: how much is missing, and where it is.
     fn cut(&self, left_out: usize, what: &str) -> Option<AnyView> {
         (left_out > 0).then(|| {
             let more = words::count(left_out, what);
-            match self {
-                Self::Export => view! { <p class="cut dim">{format!("{more} not shown; the JSON of the report has them.")}</p> }.into_any(),
-                _ => view! { <p class="cut dim">{format!("{more} not shown. ")}<a href="?all=1">"Show everything"</a></p> }.into_any(),
+            match self.shown() {
+                None => {
+                    view! { <p class="cut dim">{format!("{more} not shown; the JSON of the report has them.")}</p> }
+                        .into_any()
+                }
+                Some(shown) => {
+                    let all = Shown { whole: true, ..shown.clone() }.query();
+                    view! { <p class="cut dim">{format!("{more} not shown. ")}<a href=all>"Show everything"</a></p> }
+                        .into_any()
+                }
             }
         })
     }
