@@ -41,9 +41,21 @@ fn no_quote(kind: ArtifactKind) -> &'static str {
     }
 }
 
-/// The quoted text and, in a script, what stands above and below it, all with their indentation.
-fn excerpt(quote: &Quote<'_>) -> (String, String, String) {
-    if quote.above.is_empty() && quote.below.is_empty() {
+/// Blanks in front of every line that the quotes of a script show: they are left out, so that indentation stays
+/// comparable between its quotes.
+fn common_indent(quotes: &[Quote<'_>]) -> usize {
+    let lines = quotes.iter().filter(|quote| quote.is_of_script()).flat_map(|quote| {
+        quote.above.iter().map(String::as_str).chain(quote.text.lines()).chain(quote.below.iter().map(String::as_str))
+    });
+    let indents = lines
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| line.len() - line.trim_start_matches([' ', '\t']).len());
+    indents.min().unwrap_or(0)
+}
+
+/// The quoted text and, in a script, what stands above and below it.
+fn excerpt(quote: &Quote<'_>, indent: usize) -> (String, String, String) {
+    if !quote.is_of_script() {
         return (String::new(), words::shown(quote.text.trim()), String::new());
     }
     let blank = |line: &&str| line.trim().is_empty();
@@ -52,16 +64,12 @@ fn excerpt(quote: &Quote<'_>) -> (String, String, String) {
     while below.last().is_some_and(blank) {
         below.pop();
     }
-    let text: Vec<&str> = quote.text.lines().collect();
-    let indent = |line: &&str| line.len() - line.trim_start_matches([' ', '\t']).len();
-    let all = [&above, &text, &below].into_iter().flatten();
-    let margin = all.filter(|line| !blank(line)).map(indent).min().unwrap_or(0);
     let block = |lines: Vec<&str>| {
         let lines: Vec<_> =
-            lines.into_iter().map(|line| words::shown(line.get(margin..).unwrap_or_default())).collect();
+            lines.into_iter().map(|line| words::shown(line.get(indent..).unwrap_or_default())).collect();
         lines.join("\n")
     };
-    (block(above), block(text), block(below))
+    (block(above), block(quote.text.lines().collect()), block(below))
 }
 
 fn line(n: usize, file: &ArtifactInfo, raw: Option<String>, places: &Places<'_>) -> AnyView {
@@ -73,12 +81,13 @@ fn line(n: usize, file: &ArtifactInfo, raw: Option<String>, places: &Places<'_>)
         .iter()
         .map(|warning| view! { <p class="warning">{icons::warning()}<span>{words::shown(warning)}</span></p> })
         .collect_view();
-    let quotes = places
-        .quotes(n)
+    let quotes = places.quotes(n);
+    let (quoted, indent) = (!quotes.is_empty(), common_indent(&quotes));
+    let quotes = quotes
         .into_iter()
         .map(|quote| {
             let href = format!("#{}", quote.id);
-            let (above, text, below) = excerpt(&quote);
+            let (above, text, below) = excerpt(&quote, indent);
             let beside = |lines: String| (!lines.is_empty()).then(|| view! { <code class="beside">{lines}</code> });
             view! {
                 <li id=quote.id>
@@ -94,7 +103,6 @@ fn line(n: usize, file: &ArtifactInfo, raw: Option<String>, places: &Places<'_>)
             }
         })
         .collect_view();
-    let quoted = !places.quotes(n).is_empty();
     view! {
         <li class="file" id=file_anchor(n)>
             <div class="file-head">

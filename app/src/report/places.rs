@@ -75,6 +75,13 @@ pub struct Quote<'a> {
     pub below: &'a [String],
 }
 
+impl Quote<'_> {
+    /// Its reader brought neighbours along.
+    pub fn is_of_script(&self) -> bool {
+        !self.above.is_empty() || !self.below.is_empty()
+    }
+}
+
 impl<'a> Places<'a> {
     /// Collects every place that a cause or a finding refers to.
     pub fn of(diagnosis: &'a Diagnosis) -> Self {
