@@ -7,7 +7,7 @@ use crate::context::ReadContext;
 use crate::lines::{Line, RankFrom, Trust};
 use crate::rank_name::{rank_before, rank_from_name};
 use rankscope_model::{Phase, PhaseMark, Rank, Step};
-use regex::Regex;
+use regex::{Regex, RegexSet};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -109,6 +109,11 @@ const PHRASES: &[Phrase] = &[
     (Where::Begins, "training dataloader", Phase::Train),
 ];
 
+/// Which phrases a line holds, told in one pass: seventy searches, one after another, were a third of the time that a
+/// job's log took.
+static HELD: LazyLock<Option<RegexSet>> =
+    LazyLock::new(|| RegexSet::new(PHRASES.iter().map(|(_, phrase, _)| regex::escape(phrase))).ok());
+
 /// Longest beginning of a line that is looked at.
 const LOOKED_AT: usize = 600;
 /// Writers whose last phase is remembered.
@@ -181,11 +186,11 @@ fn phase_of(body: &str) -> Option<(Phase, Option<Step>, &str)> {
         return None;
     }
     let lower = body.to_ascii_lowercase();
-    let beginnings = beginnings(&lower);
-    let said = PHRASES.iter().find_map(|(place, phrase, phase)| {
+    let held = HELD.as_ref()?.matches(&lower);
+    let said = held.iter().filter_map(|number| PHRASES.get(number)).find_map(|(place, phrase, phase)| {
         let at = match place {
             Where::Begins => {
-                beginnings.iter().copied().find(|at| lower.get(*at..).is_some_and(|t| t.starts_with(phrase)))
+                beginnings(&lower).into_iter().find(|at| lower.get(*at..).is_some_and(|t| t.starts_with(phrase)))
             }
             Where::Inside => lower.find(phrase),
         };
