@@ -1,6 +1,7 @@
 // A job runs: its nodes are seen, what is wrong with it is found by itself, and the report follows it to its end.
 
-import { Agent, memory, nobody, node, ranks } from "./live";
+import { rmSync } from "node:fs";
+import { Agent, cards, memory, nobody, node, ranks } from "./live";
 import { Server, expect, test } from "./server";
 
 test("nodes appear, the finding comes by itself, and the report follows the job", async ({ page, request }) => {
@@ -52,6 +53,32 @@ test("nodes appear, the finding comes by itself, and the report follows the job"
   await page.reload();
   await expect(page.getByText("The job is running")).toHaveCount(0);
   await expect(page.getByText(/Seven processes/).first()).toBeVisible();
+});
+
+test("a server reads its own cards, and finds contexts that open on one of them", async ({ browser }) => {
+  test.slow();
+  // From the driver's library on, everything is real; the library plays a job whose ranks 1 to 7 open contexts on GPU 0.
+  const { folder, options } = cards("contexts.scenario");
+  const server = await Server.start(options);
+  const context = await browser.newContext({ baseURL: server.url });
+  const page = await context.newPage();
+  await page.goto("/live");
+  const card = page.getByRole("region", { name: /^Node / });
+  await expect(card.getByRole("listitem")).toHaveCount(8, { timeout: 20_000 });
+  await expect(card.getByRole("listitem").nth(3)).toContainText("rank 3");
+  await expect(card.getByRole("listitem").first()).toContainText("ranks 1 to 7 from other GPUs", { timeout: 40_000 });
+  await card.getByRole("link", { name: /job/i }).click();
+  await page.waitForURL(/\/runs\/[^/]+$/);
+  await expect(page.getByText("The job is running")).toBeVisible();
+  await expect(page.getByRole("heading", { level: 1 })).toContainText("seven other GPUs", { timeout: 30_000 });
+  await expect(page.locator(".notices")).toContainText("Seven processes at home on GPUs 1 to 7");
+
+  const checklist = page.locator("#checklist");
+  await checklist.getByText("GPU visibility and binding").click();
+  await expect(checklist.getByText(/Seven processes at home/)).toBeVisible();
+  await context.close();
+  await server.stop();
+  rmSync(folder, { recursive: true, force: true });
 });
 
 test("a finding that comes while the report is open is a quiet notice", async ({ page, request }) => {

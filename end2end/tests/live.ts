@@ -1,9 +1,26 @@
-// Batches as an agent sends them, made by hand.
+// Batches as an agent sends them, made by hand; and cards that play a scenario.
 
 import type { APIRequestContext } from "@playwright/test";
+import { copyFileSync, mkdtempSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
 import { expect } from "./server";
 
 const MIB = 2 ** 20;
+
+/**
+ * A folder with a driver's library that plays a scenario of `data/live`, and the processes of it; and the options that
+ * let a server read both.
+ */
+export function cards(scenario: string): { folder: string; options: string[] } {
+  const library = process.env.RANKSCOPE_NVML_STUB;
+  if (!library) throw new Error("RANKSCOPE_NVML_STUB must name the built stub; `cargo xtask test` sets it");
+  const folder = mkdtempSync(path.join(tmpdir(), "rankscope-cards-"));
+  const own = path.join(folder, "libnvidia-ml.so.1");
+  copyFileSync(library, own);
+  copyFileSync(path.join(__dirname, "..", "data", "live", scenario), path.join(folder, "nvml-stub.conf"));
+  return { folder, options: ["--nvml-library", own, "--proc", path.join(folder, "proc")] };
+}
 
 type Line = Record<string, unknown>;
 

@@ -101,12 +101,16 @@ fn browser_tests(layout: &Layout, site: &Path) -> Result<()> {
     // The server's own tests need its binary, so this builds it, with the very dependencies that were compiled for the
     // tests before: any other selection would compile many of them again with fewer features.
     command::run(cargo(layout, site).args(["build", "--workspace", "--tests"]))?;
+    // The driver's library that the sampler of the server opens: cargo makes it for nobody's tests.
+    command::run(cargo(layout, site).args(["build", "--package", "nvml-stub"]))?;
+    let stub = layout.binary("debug").with_file_name("libnvml_stub.so");
     let node = Node::bring(layout)?;
     let chromium: PathBuf = browser::bring(&node)?;
     command::run(
         node.playwright_test()
             .env_remove("LD_LIBRARY_PATH")
             .env("RANKSCOPE_BIN", layout.binary("debug"))
+            .env("RANKSCOPE_NVML_STUB", stub)
             .env("RANKSCOPE_CHROMIUM", chromium),
     )
 }

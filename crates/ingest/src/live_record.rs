@@ -19,7 +19,7 @@ use std::io::BufRead;
 const MAX_LINE_BYTES: usize = 1 << 20;
 /// A card whose use has changed by so much since the list may hold processes that are not listed yet.
 const STALE: u64 = 64 * MIB;
-/// Figures so near to a list, in microseconds, are of the same moment.
+/// Figures further from a list than this, in microseconds, do not tell what the cards used then.
 const SAME_MOMENT: u64 = 500_000;
 /// Devices of one node that are read; eight cards in seven slices each are 64.
 const MAX_DEVICES: usize = 1024;
@@ -47,6 +47,8 @@ struct Listed {
     at: Provenance,
     processes: LiveProcesses,
     used: BTreeMap<Subject, Bytes>,
+    /// How far from the list those figures were read, in microseconds.
+    apart: u64,
 }
 
 struct Reader<'c> {
@@ -54,6 +56,7 @@ struct Reader<'c> {
     node: LiveNode,
     node_at: Option<Provenance>,
     used: BTreeMap<Subject, Bytes>,
+    used_at: Option<UnixMicros>,
     listed: Option<Listed>,
     tables: Vec<DeviceTable>,
     /// Every how many tables one is kept, once there were too many.
@@ -75,6 +78,7 @@ impl<'c> Reader<'c> {
             node: LiveNode::default(),
             node_at: None,
             used: BTreeMap::new(),
+            used_at: None,
             listed: None,
             tables: Vec::new(),
             stride: 1,
@@ -147,7 +151,11 @@ impl<'c> Reader<'c> {
     fn processes(&mut self, processes: LiveProcesses, at: Provenance) {
         let ranks = processes.processes.iter().filter_map(|process| process.rank.as_ref());
         self.ranks.extend(ranks.map(|rank| rank.rank.0));
-        self.listed = Some(Listed { at, processes, used: self.used.clone() });
+        let apart = match (at.time, self.used_at) {
+            (Some(listed), Some(read)) => listed.0.abs_diff(read.0),
+            _ => u64::MAX,
+        };
+        self.listed = Some(Listed { at, processes, used: self.used.clone(), apart });
     }
 
     fn state(&mut self, state: &LiveState, t: UnixMicros) {
@@ -168,24 +176,43 @@ impl<'c> Reader<'c> {
             used.fold(0, |sum, bytes| sum.saturating_add(bytes.0))
         };
         let Some(fullest) = (0..samples).max_by_key(|sample| sum(*sample)) else { return };
-        let mut at_fullest = self.used.clone();
-        for column in memory.devices.iter().take(MAX_DEVICES) {
-            match column.used.get(fullest).copied().flatten() {
-                Some(bytes) => at_fullest.insert(column.subject, bytes),
-                None => at_fullest.remove(&column.subject),
-            };
+        let time_of = |sample: usize| {
+            let dt = memory.dt_us.get(sample).copied().unwrap_or(0);
+            UnixMicros(t.0.saturating_add(i64::from(dt)))
+        };
+        let columns = || memory.devices.iter().take(MAX_DEVICES);
+        let read_at = |sample: usize, mut used: BTreeMap<Subject, Bytes>| {
+            for column in columns() {
+                match column.used.get(sample).copied().flatten() {
+                    Some(bytes) => used.insert(column.subject, bytes),
+                    None => used.remove(&column.subject),
+                };
+            }
+            used
+        };
+        let at_fullest = read_at(fullest, self.used.clone());
+        self.devices.extend(at_fullest.keys().filter_map(|subject| subject.device()));
+        // What the cards used when the processes were listed is what was read nearest to it, not what was highest: a
+        // context that opens within the same second is in the figures before it is in a list.
+        if let Some(listed) = &mut self.listed
+            && let Some(moment) = listed.at.time
+        {
+            let apart = |sample: &usize| moment.0.abs_diff(time_of(*sample).0);
+            if let Some(nearest) = (0..samples).min_by_key(apart)
+                && apart(&nearest) < listed.apart
+                && apart(&nearest) <= SAME_MOMENT
+            {
+                listed.apart = apart(&nearest);
+                listed.used = read_at(nearest, self.used.clone());
+            }
+        }
+        for column in columns() {
             if let Some(last) = column.used.iter().rev().copied().flatten().next() {
                 self.used.insert(column.subject, last);
             }
         }
-        self.devices.extend(at_fullest.keys().filter_map(|subject| subject.device()));
-        let dt = memory.dt_us.get(fullest).copied().unwrap_or(0);
-        let time = UnixMicros(t.0.saturating_add(i64::from(dt)));
-        if let Some(listed) = &mut self.listed
-            && listed.at.time.is_some_and(|listed| listed.0.abs_diff(time.0) <= SAME_MOMENT)
-        {
-            listed.used.clone_from(&at_fullest);
-        }
+        self.used_at = samples.checked_sub(1).map(time_of);
+        let time = time_of(fullest);
         let table = self.table(time, &at_fullest, at);
         self.keep(table);
     }
@@ -362,6 +389,19 @@ mod tests {
             listings,
             [ProcessListing::Missing, ProcessListing::Listed, ProcessListing::Listed, ProcessListing::Partial]
         );
+    }
+
+    #[test]
+    fn a_context_that_opens_right_after_a_list_is_not_held_against_it() {
+        let list = r#"{"seq":1,"t":1764467298000000,"type":"processes","listing":"listed","processes":[]}"#;
+        let ramp = format!(
+            r#"{{"seq":2,"t":1764467298050000,"type":"memory","dt_us":[0,100000,300000],"devices":[{{"subject":{{"device":0}},"used":[7,{},{}]}}]}}"#,
+            STALE,
+            3 * STALE
+        );
+        let found = read_text(&[HEAD, NODE, list, &ramp].join("\n"));
+        assert_eq!(found.device_tables[0].devices[0].used, Some(Bytes(3 * STALE)));
+        assert_eq!(found.device_tables[0].listing, ProcessListing::Partial);
     }
 
     #[test]
