@@ -25,7 +25,7 @@ mod pages;
 #[cfg(feature = "ssr")]
 mod report;
 #[cfg(feature = "ssr")]
-mod snapshots;
+pub mod snapshots;
 #[cfg(feature = "ssr")]
 mod wizard;
 // The browser needs only some of the words.

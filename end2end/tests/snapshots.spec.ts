@@ -29,6 +29,15 @@ test("what only one rank holds stands on top, and its line is named", async ({ p
   await expect(rows.first()).toContainText("+900 MiB");
   await expect(page.locator(".band-key .hot")).toContainText("ema.py:12 update");
   await expect(page.locator("svg.chart-segments").filter({ visible: true })).toBeVisible();
+  // Each drawing can be had as a file, with the names of the lines in it.
+  const links = page.locator('a[href*="/snapshots/charts/"]');
+  await expect(links).toHaveCount(4);
+  for (const link of await links.all()) {
+    const address = (await link.getAttribute("href"))!;
+    const answer = await page.request.get(address);
+    expect(answer.headers()["content-type"], address).toBe(address.includes(".png") ? "image/png" : "image/svg+xml");
+    if (address.includes("over-time.svg")) expect(await answer.text()).toContain("ema.py:12 update");
+  }
 
   // The page holds all lines, so words and columns need no answer of the server.
   const asked: string[] = [];

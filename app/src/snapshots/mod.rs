@@ -2,6 +2,7 @@
 //! by call site, and how the segments are filled. Knows snapshots as they were read, not where they are kept.
 
 mod over_time;
+mod pictures;
 mod segments;
 mod subjects;
 mod table;
@@ -10,6 +11,7 @@ mod tree;
 use crate::backend::NamedSnapshot;
 use crate::words;
 use leptos::prelude::*;
+pub use pictures::{Drawn, Picture, picture};
 use rankscope_model::Report;
 pub use subjects::Wanted;
 use subjects::{Subjects, subjects};
@@ -56,7 +58,7 @@ fn sections(run: &str, found: &Subjects<'_>, wanted: &Wanted) -> AnyView {
             {over_time::section(run, found, wanted)}
             {tree::section(found)}
             {table::section(run, found, wanted)}
-            {segments::section(found)}
+            {segments::section(run, found)}
         </div>
     }
     .into_any()

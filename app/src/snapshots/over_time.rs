@@ -1,5 +1,6 @@
 //! One rank's live memory over its recording, stacked by line of code, and the choice of the rank.
 
+use super::pictures::{Picture, links};
 use super::subjects::{Subject, Subjects, Wanted};
 use crate::report::broad_figure;
 use crate::words;
@@ -21,6 +22,7 @@ pub fn section(run: &str, found: &Subjects<'_>, wanted: &Wanted) -> AnyView {
     view! {
         <section class="card" id="over-time" aria-labelledby="over-time-title">
             <h2 id="over-time-title">{picked.label.clone()} <span>"live memory by line of code"</span></h2>
+            {drawn.is_some().then(|| links(run, picked, Picture::OverTime))}
             {choice(run, found, wanted)}
             {drawn}
             {nothing.then(|| view! { <p class="dim">"This snapshot has no recorded events, so there is no course over time. Call "<code>"torch.cuda.memory._record_memory_history()"</code>" before the steps."</p> })}
@@ -31,7 +33,7 @@ pub fn section(run: &str, found: &Subjects<'_>, wanted: &Wanted) -> AnyView {
 }
 
 /// Lines that hold memory on this rank and on no other one.
-fn only_here(found: &Subjects<'_>, bands: &SiteBands) -> Vec<bool> {
+pub fn only_here(found: &Subjects<'_>, bands: &SiteBands) -> Vec<bool> {
     let others: Vec<&SiteBands> = found
         .all
         .iter()
@@ -89,14 +91,19 @@ fn choice(run: &str, found: &Subjects<'_>, wanted: &Wanted) -> AnyView {
     .into_any()
 }
 
-fn chart(subject: &Subject<'_>, bands: &SiteBands, accused: &[bool]) -> AnyView {
-    let peak = subject.device.peak.as_ref().and_then(|peak| peak.x);
-    let figure = BandsFigure { bands, accused, peak };
-    let label = format!(
+/// The drawing in words.
+pub fn describe(subject: &Subject<'_>) -> String {
+    format!(
         "Live requested bytes of {} over its recording by line of code, at most {}; the lines are listed below.",
         subject.label,
         subject.peak()
-    );
+    )
+}
+
+fn chart(subject: &Subject<'_>, bands: &SiteBands, accused: &[bool]) -> AnyView {
+    let peak = subject.device.peak.as_ref().and_then(|peak| peak.x);
+    let figure = BandsFigure { bands, accused, peak, names: &[] };
+    let label = describe(subject);
     let key = bands
         .sites
         .iter()

@@ -1,5 +1,6 @@
 //! How full the segments of one rank are: fragmentation as a picture and as figures.
 
+use super::pictures::{Picture, links};
 use super::subjects::Subjects;
 use crate::report::broad_figure;
 use leptos::prelude::*;
@@ -7,7 +8,7 @@ use rankscope_charts::{Theme, svg};
 use rankscope_model::{Bytes, SegmentMap, SnapshotDevice};
 
 /// The section; nothing where the file lists no blocks.
-pub fn section(found: &Subjects<'_>) -> AnyView {
+pub fn section(run: &str, found: &Subjects<'_>) -> AnyView {
     let picked = found.picked();
     let device = picked.device;
     let Some(map) = device.map.as_ref().filter(|map| !map.segments.is_empty()) else { return ().into_any() };
@@ -29,6 +30,7 @@ pub fn section(found: &Subjects<'_>) -> AnyView {
     view! {
         <section class="card" id="segments" aria-labelledby="segments-title">
             <h2 id="segments-title">"Segments" <span>{format!("{}, when the snapshot was taken", picked.label)}</span></h2>
+            {links(run, picked, Picture::Segments)}
             <p class="pattern">{verdict(device, map)}</p>
             {facts(device, map)}
             {broad_figure(|width| svg::segments(map, width, Theme::Page))}

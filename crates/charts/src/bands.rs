@@ -21,6 +21,10 @@ const EDGE: f64 = 8.0;
 const PEAK_ROOM: f64 = 15.0;
 /// Width of one column of data in CSS pixels.
 const COLUMN: f64 = 3.0;
+/// From this width on the key has two columns.
+const TWO_COLUMNS: f64 = 620.0;
+const KEY_GAP: f64 = 8.0;
+const SWATCH: f64 = 10.0;
 /// Colours of ordinary lines in turn; neighbours always differ.
 const SHADES: [(Token, f64); 6] = [
     (Token::Alloc, 1.0),
@@ -40,6 +44,22 @@ pub struct BandsFigure<'a> {
     pub accused: &'a [bool],
     /// Where the peak is, on the axis of the bands.
     pub peak: Option<i64>,
+    /// Names of the lines, by position, for a key under a drawing that stands alone; none where a page has its own.
+    pub names: &'a [String],
+}
+
+impl BandsFigure<'_> {
+    fn key_height(&self, width: f64) -> f64 {
+        if self.names.is_empty() {
+            return 0.0;
+        }
+        let rows = self.names.len().min(self.bands.sites.len()).div_ceil(key_columns(width));
+        KEY_GAP + rows as f64 * (ROW + 2.0)
+    }
+}
+
+fn key_columns(width: f64) -> usize {
+    if width >= TWO_COLUMNS { 2 } else { 1 }
 }
 
 /// Colour and opacity of a line, for its key beside the drawing: a CSS variable's name and a number from 0 to 1.
@@ -60,7 +80,8 @@ pub fn bands_height(figure: BandsFigure<'_>, width: u32) -> u32 {
     if Columns::new(figure.bands, f64::from(width)).is_none() {
         return 0;
     }
-    whole(HEADER + PEAK_ROOM + (f64::from(width) * 0.36).clamp(170.0, 320.0) + AXIS_ROW)
+    let plot = (f64::from(width) * 0.36).clamp(170.0, 320.0);
+    whole(HEADER + PEAK_ROOM + plot + AXIS_ROW + figure.key_height(f64::from(width)))
 }
 
 /// Draws the bands so that they fill the area.
@@ -73,6 +94,7 @@ pub fn draw_bands<DB: DrawingBackend>(
     let (width, height) = ink.require(LEAST_WIDTH, LEAST_PLOT_HEIGHT)?;
     let columns = Columns::new(figure.bands, width).ok_or(ChartError::Empty)?;
     let above = HEADER + PEAK_ROOM;
+    let height = height - figure.key_height(width);
     let plot_height = height - above - AXIS_ROW;
     let scale = ValueScale::new(Quantity::Requested, columns.highest, None, (plot_height / 46.0).clamp(2.0, 5.0));
     let ticks = scale.ticks.iter().map(|tick| Type::tick().width(&scale.tick(*tick)));
@@ -96,6 +118,7 @@ pub fn draw_bands<DB: DrawingBackend>(
     chart.grid()?;
     chart.bands()?;
     chart.peak()?;
+    chart.key(height + KEY_GAP)?;
     chart.ink.text(&scale.heading(Quantity::Requested), (0.0, TICK / 2.0 + 1.0), Anchor::Start, Type::tick())?;
     axis::x_axis(&chart.ink, plot, &mapping, columns.axis, width)?;
     Ok(Geometry {
@@ -164,6 +187,37 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
             self.ink.across(self.plot.left, self.plot.right, y, Token::Line)?;
             let label = self.scale.tick(*tick);
             self.ink.text(&label, (self.plot.left - EDGE + 2.0, y), Anchor::End, Type::tick())?;
+        }
+        Ok(())
+    }
+
+    /// Number, colour, name and most bytes of each line.
+    fn key(&self, top: f64) -> Result<(), ChartError> {
+        let (width, _) = self.ink.size();
+        let columns = key_columns(width);
+        let named: Vec<_> = self.figure.bands.sites.iter().zip(self.figure.names).enumerate().collect();
+        let rows = named.len().div_ceil(columns).max(1);
+        let pitch = width / columns as f64;
+        for (position, (site, name)) in named {
+            let accused = self.figure.accused.get(position).copied().unwrap_or(false);
+            let (left, right) = ((position / rows) as f64 * pitch, (position / rows + 1) as f64 * pitch - 2.0 * EDGE);
+            let center = top + ((position % rows) as f64 + 0.5) * (ROW + 2.0);
+            let look = if accused { Type::label(Token::Hot).bold() } else { Type::tick() };
+            let number = Type::tick().width("00");
+            self.ink.text(&(position + 1).to_string(), (left + number, center), Anchor::End, Type::tick())?;
+            let swatch = left + number + EDGE;
+            let (color, alpha) = shade(position, accused);
+            let half = SWATCH / 2.0;
+            self.ink.rect(
+                Frame { left: swatch, right: swatch + SWATCH, top: center - half, bottom: center + half },
+                color,
+                alpha,
+            )?;
+            let most = self.scale.long(site.bytes.iter().max().copied().unwrap_or(0));
+            self.ink.text(&most, (right, center), Anchor::End, look)?;
+            let start = swatch + SWATCH + EDGE;
+            let room = right - look.width(&most) - EDGE - start;
+            self.ink.text(&look.fit(name, room), (start, center), Anchor::Start, look)?;
         }
         Ok(())
     }

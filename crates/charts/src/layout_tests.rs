@@ -220,10 +220,14 @@ fn bands_and_segments_are_free_of_overlaps() {
     for (name, bands, accused) in figures::all_bands() {
         for width in WIDTHS {
             for peak in [None, bands.x.first().copied(), bands.x.last().copied()] {
-                let figure = BandsFigure { bands: &bands, accused: &accused, peak };
-                let size = (width, bands_height(figure, width));
-                let (record, geometry) = record(size, |area, style| draw_bands(area, figure, style)).unwrap();
-                check(name, size, &record, &geometry);
+                let names: Vec<String> =
+                    (0..bands.sites.len()).map(|n| format!("train.py:{n} a_function_with_a_long_name")).collect();
+                for names in [&names[..], &[]] {
+                    let figure = BandsFigure { bands: &bands, accused: &accused, peak, names };
+                    let size = (width, bands_height(figure, width));
+                    let (record, geometry) = record(size, |area, style| draw_bands(area, figure, style)).unwrap();
+                    check(name, size, &record, &geometry);
+                }
             }
         }
     }

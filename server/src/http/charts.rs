@@ -13,6 +13,7 @@ use axum::{
     http::{HeaderValue, header},
     response::{IntoResponse, Response},
 };
+use rankscope_app::snapshots::{Drawn, Picture, Wanted, picture as picture_of_snapshots};
 use rankscope_charts::{ChartError, Theme, png, svg};
 use rankscope_model::Report;
 use serde::Deserialize;
@@ -87,11 +88,7 @@ pub async fn chart_of(state: &AppState, mut report: Report, chart: &str, query: 
             "Charts are timeline, heatmap, imbalance, scatter and composition, each as .svg and .png.",
         )
     })?;
-    let width = query.width.unwrap_or(DEFAULT_WIDTH);
-    if !WIDTHS.contains(&width) {
-        let detail = format!("width must be {} to {} pixels.", WIDTHS.start(), WIDTHS.end());
-        return Err(Problem::invalid(detail));
-    }
+    let width = checked_width(query.width)?;
     let window = Window { from: query.from, to: query.to };
     if let Some(timeline) = report.figures.timeline.as_mut().filter(|_| kind.is_over_time() && !window.is_whole()) {
         let set = state.service.series(&report.run.id, report.version).await?;
@@ -99,12 +96,62 @@ pub async fn chart_of(state: &AppState, mut report: Report, chart: &str, query: 
     }
     let theme = query.theme.into();
     let drawn = tokio::task::spawn_blocking(move || draw(&report, kind, format, width, theme));
-    let bytes = drawn.await.map_err(Problem::internal)?.map_err(|error| match error {
+    Ok(picture(format, drawn.await.map_err(Problem::internal)?.map_err(undrawn)?))
+}
+
+/// How to draw a chart of snapshots.
+#[derive(Debug, Clone, Deserialize, IntoParams)]
+pub struct SnapshotChartQuery {
+    /// The rank, as the snapshots page writes it in its address; the fullest by default.
+    #[param(example = "0")]
+    rank: Option<String>,
+    /// 240 to 2000 CSS pixels; 960 by default.
+    width: Option<u32>,
+    /// `light` (default), `dark` or `page`.
+    #[serde(default)]
+    #[param(value_type = Option<String>, example = "light")]
+    theme: ThemeName,
+}
+
+/// A chart of the run's memory snapshots as SVG or PNG.
+#[utoipa::path(get, path = "/runs/{id}/snapshots/charts/{chart}", tag = "reports",
+    params(("id" = String, Path),
+        ("chart" = String, Path, description = "`over-time` or `segments`, with `.svg` or `.png`", example = "over-time.svg"),
+        SnapshotChartQuery),
+    responses((status = 200, description = "The picture", body = String, content_type = "image/svg+xml"),
+        (status = 404, description = "No such run, or nothing to draw", body = ProblemBody, content_type = "application/problem+json")))]
+pub async fn snapshot_chart(
+    State(state): State<AppState>,
+    ApiPath((id, chart)): ApiPath<(String, String)>,
+    ApiQuery(query): ApiQuery<SnapshotChartQuery>,
+) -> Result<Response> {
+    let known = chart.split_once('.').and_then(|(name, format)| Some((Picture::named(name)?, parse_format(format)?)));
+    let (which, format) = known.ok_or_else(|| {
+        Problem::new(ProblemKind::NotFound, "Charts of snapshots are over-time and segments, each as .svg and .png.")
+    })?;
+    let width = checked_width(query.width)?;
+    let snapshots = state.service.snapshots(&id).await?;
+    let wanted = Wanted { rank: query.rank, ..Wanted::default() };
+    let density = (format == Format::Png).then_some(DENSITY);
+    let drawn = Drawn { width, theme: query.theme.into(), density };
+    let made = tokio::task::spawn_blocking(move || picture_of_snapshots(&snapshots, &wanted, which, drawn)).await;
+    Ok(picture(format, made.map_err(Problem::internal)?.map_err(undrawn)?))
+}
+
+fn checked_width(width: Option<u32>) -> Result<u32> {
+    let width = width.unwrap_or(DEFAULT_WIDTH);
+    if WIDTHS.contains(&width) {
+        return Ok(width);
+    }
+    Err(Problem::invalid(format!("width must be {} to {} pixels.", WIDTHS.start(), WIDTHS.end())))
+}
+
+fn undrawn(error: ChartError) -> Problem {
+    match error {
         ChartError::Empty => Problem::new(ProblemKind::NoSuchChart, "The evidence has nothing for this chart."),
         ChartError::TooSmall { .. } => Problem::invalid("width is too small for this chart."),
         error => Problem::internal(error),
-    })?;
-    Ok(picture(format, bytes))
+    }
 }
 
 /// The answer that carries a picture. An SVG opened on its own may load and run nothing.
@@ -158,9 +205,13 @@ fn parse_name(name: &str) -> Option<(Kind, Format)> {
         "composition" => Kind::Composition,
         _ => return None,
     };
+    Some((kind, parse_format(format)?))
+}
+
+fn parse_format(format: &str) -> Option<Format> {
     match format {
-        "svg" => Some((kind, Format::Svg)),
-        "png" => Some((kind, Format::Png)),
+        "svg" => Some(Format::Svg),
+        "png" => Some(Format::Png),
         _ => None,
     }
 }

@@ -72,7 +72,7 @@ fn page(theme: Theme) -> Result<String, Box<dyn Error>> {
         row(&mut page, name, &[320, 760, 1100], |width| svg::scatter(&figure, width, Theme::Page))?;
     }
     for (name, bands, accused) in all_bands() {
-        let figure = BandsFigure { bands: &bands, accused: &accused, peak: bands.x.last().copied() };
+        let figure = BandsFigure { bands: &bands, accused: &accused, peak: bands.x.last().copied(), names: &[] };
         row(&mut page, name, &[320, 760, 1100], |width| svg::bands(figure, name, width, Theme::Page))?;
     }
     row(&mut page, "segments", &[320, 760, 1100], |width| svg::segments(&segments(30), width, Theme::Page))?;

@@ -3,17 +3,19 @@
 mod preview;
 mod raster;
 
+use crate::bands::{BandsFigure, bands_height, draw_bands};
 use crate::composition::{composition_height, draw_composition};
 use crate::error::ChartError;
 use crate::heatmap::{draw_heatmap, heatmap_height};
 use crate::palette::{Palette, Theme, Token};
 use crate::peaks::{draw_peaks, peaks_height};
 use crate::scatter::{draw_scatter, scatter_height};
+use crate::segments::{draw_segments, segments_height};
 use crate::style::{PLOTTERS_EM, Style};
 use crate::timeline::{draw_timeline, timeline_height};
 use plotters::coord::Shift;
 use plotters::prelude::{DrawingArea, IntoDrawingArea};
-use rankscope_model::{Composition, Peaks, Scatter, Timeline};
+use rankscope_model::{Composition, Peaks, Scatter, SegmentMap, Timeline};
 use raster::{Raster, UNITS};
 
 pub use preview::{PREVIEW_SIZE, preview};
@@ -40,6 +42,20 @@ pub fn scatter(figure: &Scatter, width: u32, theme: Theme, density: u32) -> Resu
     let width = width.clamp(WIDTHS.0, WIDTHS.1);
     let size = (width, scatter_height(figure, width));
     render(size, theme, density, |area, style| draw_scatter(area, figure, style).map(drop))
+}
+
+/// Live memory over a recording by line of code; sizes as in [`timeline`].
+pub fn bands(figure: BandsFigure<'_>, width: u32, theme: Theme, density: u32) -> Result<Vec<u8>, ChartError> {
+    let width = width.clamp(WIDTHS.0, WIDTHS.1);
+    let size = (width, bands_height(figure, width));
+    render(size, theme, density, |area, style| draw_bands(area, figure, style).map(drop))
+}
+
+/// The allocator's segments; sizes as in [`timeline`].
+pub fn segments(figure: &SegmentMap, width: u32, theme: Theme, density: u32) -> Result<Vec<u8>, ChartError> {
+    let width = width.clamp(WIDTHS.0, WIDTHS.1);
+    let size = (width, segments_height(figure));
+    render(size, theme, density, |area, style| draw_segments(area, figure, style).map(drop))
 }
 
 /// The peak of each rank or device; sizes as in [`timeline`].

@@ -57,6 +57,7 @@ pub fn routers() -> (Router<AppState>, Router<AppState>) {
         .routes(routes!(runs::series))
         .routes(routes!(runs::artifact))
         .routes(routes!(charts::chart))
+        .routes(routes!(charts::snapshot_chart))
         .routes(routes!(exports::report_html))
         .routes(routes!(exports::report_markdown))
         .routes(routes!(exports::report_json))
