@@ -61,24 +61,27 @@ test("a server reads its own cards, and finds contexts that open on one of them"
   const { folder, options } = cards("contexts.scenario");
   const server = await Server.start(options);
   const context = await browser.newContext({ baseURL: server.url });
-  const page = await context.newPage();
-  await page.goto("/live");
-  const card = page.getByRole("region", { name: /^Node / });
-  await expect(card.getByRole("listitem")).toHaveCount(8, { timeout: 20_000 });
-  await expect(card.getByRole("listitem").nth(3)).toContainText("rank 3");
-  await expect(card.getByRole("listitem").first()).toContainText("ranks 1 to 7 from other GPUs", { timeout: 40_000 });
-  await card.getByRole("link", { name: /job/i }).click();
-  await page.waitForURL(/\/runs\/[^/]+$/);
-  await expect(page.getByText("The job is running")).toBeVisible();
-  await expect(page.getByRole("heading", { level: 1 })).toContainText("seven other GPUs", { timeout: 30_000 });
-  await expect(page.locator(".notices")).toContainText("Seven processes at home on GPUs 1 to 7");
+  try {
+    const page = await context.newPage();
+    await page.goto("/live");
+    const card = page.getByRole("region", { name: /^Node / });
+    await expect(card.getByRole("listitem")).toHaveCount(8, { timeout: 20_000 });
+    await expect(card.getByRole("listitem").nth(3)).toContainText("rank 3");
+    await expect(card.getByRole("listitem").first()).toContainText("ranks 1 to 7 from other GPUs", { timeout: 40_000 });
+    await card.getByRole("link", { name: /job/i }).click();
+    await page.waitForURL(/\/runs\/[^/]+$/);
+    await expect(page.getByText("The job is running")).toBeVisible();
+    await expect(page.getByRole("heading", { level: 1 })).toContainText("seven other GPUs", { timeout: 30_000 });
+    await expect(page.locator(".notices")).toContainText("Seven processes at home on GPUs 1 to 7");
 
-  const checklist = page.locator("#checklist");
-  await checklist.getByText("GPU visibility and binding").click();
-  await expect(checklist.getByText(/Seven processes at home/)).toBeVisible();
-  await context.close();
-  await server.stop();
-  rmSync(folder, { recursive: true, force: true });
+    const checklist = page.locator("#checklist");
+    await checklist.getByText("GPU visibility and binding").click();
+    await expect(checklist.getByText(/Seven processes at home/)).toBeVisible();
+  } finally {
+    await context.close();
+    await server.stop();
+    rmSync(folder, { recursive: true, force: true });
+  }
 });
 
 test("a finding that comes while the report is open is a quiet notice", async ({ page, request }) => {
