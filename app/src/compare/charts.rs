@@ -4,7 +4,7 @@ use crate::backend::ComparedReports;
 use crate::report::figure;
 use leptos::prelude::*;
 use rankscope_charts::{Theme, svg};
-use rankscope_model::{Bytes, ComparedRow, Comparison, PeakBar, Peaks, Report};
+use rankscope_model::{Bytes, ComparedRow, Comparison, PeakBar, Peaks, Report, lower_median};
 
 /// Two small charts; nothing where the runs share no figures.
 pub fn charts(compared: &ComparedReports) -> Option<AnyView> {
@@ -45,9 +45,7 @@ fn peaks(
             Some(PeakBar { subject: row.subject, peak: peak?, accused })
         })
         .collect();
-    let mut sorted: Vec<Bytes> = bars.iter().map(|bar| bar.peak).collect();
-    sorted.sort_unstable();
-    let median = sorted.get(sorted.len().checked_sub(1)? / 2).copied()?;
+    let median = lower_median(&bars.iter().map(|bar| bar.peak).collect::<Vec<_>>())?;
     let capacity = report.figures.peaks.as_ref().and_then(|peaks| peaks.capacity);
-    Some(Peaks { quantity: comparison.quantity?, bars, median, capacity, per_node: None })
+    Some(Peaks { quantity: comparison.quantity?, bars, median, capacity, per_node: None, at: None })
 }

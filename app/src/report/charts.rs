@@ -332,10 +332,15 @@ fn peaks_card(peaks: &Peaks, access: &Access, files: &Files) -> AnyView {
             }
         })
         .collect_view();
+    // Values of one step are no peaks.
+    let (title, value) = match &peaks.at {
+        Some(at) => (format!("{} {}", per(ranks, "Each"), words::shown_line(at)), "value"),
+        None => (per(ranks, "Peak per"), "peak"),
+    };
     view! {
         <section class="card" id="peaks" aria-labelledby="peaks-title">
             <h2 id="peaks-title">
-                {per(ranks, "Peak per")}
+                {title}
                 <span>{format!("{}, {}; the line is the median", peaks.quantity.title(), unit(peaks.quantity))}</span>
             </h2>
             {files.links("imbalance", "Peaks")}
@@ -343,7 +348,7 @@ fn peaks_card(peaks: &Peaks, access: &Access, files: &Files) -> AnyView {
             {figure(|width| svg::peaks(peaks, width, Theme::Page))}
             {table(
                 "Exact values",
-                view! { <th scope="col">"subject"</th><th scope="col">"peak"</th><th scope="col">"from the median"</th><th scope="col">"exact"</th> }.into_any(),
+                view! { <th scope="col">"subject"</th><th scope="col">{value}</th><th scope="col">"from the median"</th><th scope="col">"exact"</th> }.into_any(),
                 rows.into_any(),
                 access.cut(left_out, "row"),
             )}

@@ -83,10 +83,15 @@ fn facts(imbalance: &Imbalance) -> AnyView {
             </div>
         }
     });
+    // Values of one step are no peaks.
+    let highest = match &imbalance.at {
+        Some(at) => format!("{who} {}", words::shown_line(&at.text)),
+        None => format!("{who} peaks at"),
+    };
     view! {
         <dl class="facts">
             <div class:hot=accused>
-                <dt>{format!("{who} peaks at")}</dt>
+                <dt>{highest}</dt>
                 <dd>{figure(imbalance.max_bytes)}</dd>
                 <dd class="more">{[of_capacity, others].into_iter().flatten().collect::<Vec<_>>().join(" ")}</dd>
             </div>

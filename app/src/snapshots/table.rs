@@ -7,7 +7,7 @@ use super::tree::frame_line;
 use crate::islands::SiteTable;
 use crate::words;
 use leptos::prelude::*;
-use rankscope_model::{Bytes, CallSite, Frame};
+use rankscope_model::{Bytes, CallSite, Frame, lower_median};
 
 /// Rows that are shown at first, and at most.
 const FIRST_ROWS: usize = 40;
@@ -178,9 +178,7 @@ fn rows<'a>(found: &Subjects<'a>, moment: MomentOf) -> Vec<Row<'a>> {
         .collect();
     for row in &mut rows {
         row.stacks.sort_by_key(|site| std::cmp::Reverse(site.bytes));
-        let mut values: Vec<u64> = (0..count).map(|at| row.bytes(at)).collect();
-        values.sort_unstable();
-        let median = values.get((count - 1) / 2).copied().unwrap_or(0);
+        let median = lower_median(&(0..count).map(|at| row.bytes(at)).collect::<Vec<_>>()).unwrap_or(0);
         row.difference = i128::from(row.bytes(found.picked)) - i128::from(median);
         let own = row.bytes(found.picked);
         let absent = |at: usize| row.cells.get(at).copied().flatten().is_none() && own > floors[at];
@@ -242,11 +240,10 @@ fn row_view(row: &Row<'_>, found: &Subjects<'_>, columns: &[usize], each: bool) 
         None => view! { <td class="dim">"\u{2013}"</td> }.into_any(),
     };
     let ranges = (!each).then(|| {
-        let mut values: Vec<u64> = (0..found.all.len()).map(|at| row.bytes(at)).collect();
-        values.sort_unstable();
-        let value = |n: Option<&u64>| Bytes(n.copied().unwrap_or(0)).to_string();
-        let median = value(values.get((values.len() - 1) / 2));
-        view! { <td>{median}</td><td>{value(values.first())}</td><td>{value(values.last())}</td> }
+        let values: Vec<u64> = (0..found.all.len()).map(|at| row.bytes(at)).collect();
+        let value = |n: Option<u64>| Bytes(n.unwrap_or(0)).to_string();
+        let (lowest, highest) = (values.iter().min().copied(), values.iter().max().copied());
+        view! { <td>{value(lower_median(&values))}</td><td>{value(lowest)}</td><td>{value(highest)}</td> }
     });
     let difference = match row.difference {
         0 => "0".to_owned(),

@@ -206,6 +206,7 @@ pub fn eight_gpus() -> Report {
             compared: 8,
             capacity_bytes: Some(Bytes::from_mib(32_510)),
             opens_at: None,
+            at: None,
             explained_bytes: Some(Bytes::from_mib(871 * 7)),
         }),
         causes: vec![first, second, third],
@@ -237,6 +238,7 @@ pub fn eight_gpus() -> Report {
                 median: Bytes::from_mib(26_002),
                 capacity: Some(Bytes::from_mib(32_510)),
                 per_node: None,
+                at: None,
             }),
             composition,
             ..Figures::default()
@@ -262,7 +264,7 @@ pub fn eight_gpus_bound() -> Report {
     report.version = 1;
     report.diagnosis.verdict = Verdict::Balanced;
     report.diagnosis.summary =
-        "No imbalance in what was read: all eight cards are between 25.0 GiB and 25.6 GiB.".into();
+        "Balanced in what was read: all eight cards are between 25.0 GiB and 25.6 GiB device used.".into();
     report.diagnosis.causes.clear();
     report.diagnosis.findings.clear();
     if let Some(imbalance) = &mut report.diagnosis.imbalance {
@@ -334,6 +336,7 @@ pub fn step_log() -> Report {
             compared: 4,
             capacity_bytes: Some(Bytes::from_mib(40_536)),
             opens_at: Some(OpensAt { step: Some(64), phase: Some(Phase::Train), text: "at step 64 (train)".into() }),
+            at: None,
             explained_bytes: Some(Bytes(peak(3).0 - peak(1).0 - (400 << 20))),
         }),
         causes: vec![Cause {
@@ -402,6 +405,7 @@ pub fn step_log() -> Report {
                 bars,
                 capacity: Some(Bytes::from_mib(40_536)),
                 per_node: None,
+                at: None,
             }),
             composition: vec![],
             ..Figures::default()

@@ -11,7 +11,7 @@ use crate::ticks::ValueScale;
 use crate::words;
 use plotters::coord::Shift;
 use plotters::prelude::{DrawingArea, DrawingBackend};
-use rankscope_model::{Subject, Timeline, TimelineLine};
+use rankscope_model::{Subject, Timeline, TimelineLine, lower_median};
 use std::collections::BTreeSet;
 
 /// Rows at most; beyond, each stands for several ranks and shows the one that is furthest from the median.
@@ -348,13 +348,8 @@ impl Grid {
 fn distances(values: &[Vec<Option<u64>>], columns: usize) -> Vec<Vec<Option<i128>>> {
     let medians: Vec<Option<u64>> = (0..columns)
         .map(|column| {
-            let mut present: Vec<u64> = values.iter().filter_map(|row| row.get(column).copied().flatten()).collect();
-            if present.len() < 2 {
-                return None;
-            }
-            // The lower of the two middle ones, as everywhere: of two ranks the emptier one is the yardstick.
-            let middle = (present.len() - 1) / 2;
-            Some(*present.select_nth_unstable(middle).1)
+            let present: Vec<u64> = values.iter().filter_map(|row| row.get(column).copied().flatten()).collect();
+            lower_median(&present).filter(|_| present.len() >= 2)
         })
         .collect();
     let distance = |value: &Option<u64>, median: &Option<u64>| Some(i128::from((*value)?) - i128::from((*median)?));

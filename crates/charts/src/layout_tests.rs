@@ -373,9 +373,10 @@ prop_compose! {
         median in any_value(),
         capacity in prop::option::of(any_value().prop_map(Bytes)),
         per_node in prop::option::of(0..40u32),
+        at in prop::option::of("at step [0-9]{1,6}"),
     ) -> Peaks {
         let bars = bars.into_iter().map(|(subject, peak, accused)| PeakBar { subject, peak: Bytes(peak), accused });
-        Peaks { quantity, bars: bars.collect(), median: Bytes(median), capacity, per_node }
+        Peaks { quantity, bars: bars.collect(), median: Bytes(median), capacity, per_node, at }
     }
 }
 

@@ -145,6 +145,7 @@ pub(crate) fn band(lines: &[&TimelineLine], mapping: &Mapping, column: f64) -> B
     }
     let mut band = Band { x: Vec::new(), lower: Vec::new(), median: Vec::new(), upper: Vec::new() };
     for (index, middle) in middles.iter_mut().enumerate().filter(|(_, middle)| !middle.is_empty()) {
+        // Of an even count the greater y, which is the lower value: the median is the same one everywhere.
         let half = middle.len() / 2;
         let (_, median, _) = middle.select_nth_unstable_by(half, f64::total_cmp);
         band.x.push(center(index));

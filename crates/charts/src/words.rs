@@ -2,7 +2,9 @@
 //! picture. Knows the figures, no drawing.
 
 use crate::ticks::ValueScale;
-use rankscope_model::{Bytes, Composition, PartKind, PeakBar, Peaks, Quantity, Scatter, Subject, Timeline};
+use rankscope_model::{
+    Bytes, Composition, PartKind, PeakBar, Peaks, Quantity, Scatter, Subject, Timeline, lower_median,
+};
 
 /// What a subject is called without its number: `rank`, `GPU`, `MIG`.
 pub(crate) fn kind(subject: Subject) -> &'static str {
@@ -111,8 +113,7 @@ fn amount(quantity: Quantity, value: u64) -> String {
 
 /// A timeline in one sentence, for readers who cannot see the picture: who stands out, maximum, median, capacity.
 pub fn describe_timeline(figure: &Timeline) -> String {
-    let mut peaks: Vec<u64> = figure.lines.iter().filter_map(|line| line.y.iter().max().copied()).collect();
-    peaks.sort_unstable();
+    let peaks: Vec<u64> = figure.lines.iter().filter_map(|line| line.y.iter().max().copied()).collect();
     let subjects: Vec<Subject> = figure.lines.iter().map(|line| line.subject).collect();
     let out: Vec<Subject> = figure.lines.iter().filter(|line| line.accused).map(|line| line.subject).collect();
     let figures = figures(figure.quantity, &peaks, figure.capacity);
@@ -127,10 +128,12 @@ pub fn describe_peaks(figure: &Peaks) -> String {
     out.sort_by_key(|bar| std::cmp::Reverse(bar.peak));
     let out: Vec<Subject> = out.iter().map(|bar| bar.subject).collect();
     let capacity = capacity(figure.capacity);
+    let what = match &figure.at {
+        Some(at) => format!("{} of {} {at}", upper_first(figure.quantity.title()), count(&subjects)),
+        None => format!("Highest {} of {}", figure.quantity.title(), count(&subjects)),
+    };
     format!(
-        "Highest {} of {}: {}; maximum {}, median {}{capacity}.",
-        figure.quantity.title(),
-        count(&subjects),
+        "{what}: {}; maximum {}, median {}{capacity}.",
         accused(&out),
         amount(figure.quantity, highest),
         amount(figure.quantity, figure.median.0),
@@ -172,17 +175,10 @@ pub fn describe_composition(rows: &[Composition]) -> String {
     format!("What fills {}: {}; {}{rest}.", count(&subjects), accused(&out), told.join("; "))
 }
 
-/// Maximum and median of ascending values, and the capacity.
-fn figures(quantity: Quantity, ascending: &[u64], limit: Option<Bytes>) -> String {
-    let highest = ascending.last().copied().unwrap_or(0);
-    let half = ascending.len() / 2;
-    let middle = ascending.get(half).copied().unwrap_or(0);
-    let median = if ascending.len().is_multiple_of(2) {
-        let below = half.checked_sub(1).and_then(|index| ascending.get(index)).copied().unwrap_or(middle);
-        u64::midpoint(below, middle)
-    } else {
-        middle
-    };
+/// Maximum and median of some peaks, and the capacity.
+fn figures(quantity: Quantity, peaks: &[u64], limit: Option<Bytes>) -> String {
+    let highest = peaks.iter().max().copied().unwrap_or(0);
+    let median = lower_median(peaks).unwrap_or(0);
     let capacity = capacity(limit);
     format!("maximum {}, median of the peaks {}{capacity}", amount(quantity, highest), amount(quantity, median))
 }
@@ -236,7 +232,7 @@ pub(crate) fn key_word(kind: PartKind) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rankscope_model::Rank;
+    use rankscope_model::{GIB, Rank, SeriesAxis, TimelineLine};
 
     fn ranks(numbers: &[u32]) -> Vec<Subject> {
         numbers.iter().map(|number| Subject::Rank(Rank(*number))).collect()
@@ -250,6 +246,47 @@ mod tests {
         assert_eq!(group(&ranks(&[0, 2, 3]), true), "3 other ranks");
         assert_eq!(group(&[Subject::Device(0), Subject::Device(1), Subject::Device(3)], false), "3 GPUs");
         assert_eq!(group(&[Subject::Device(0), Subject::Rank(Rank(1)), Subject::Device(2)], true), "3 others");
+    }
+
+    #[test]
+    fn the_median_of_two_is_the_lower_one() {
+        let line = |rank: u32, gib: u64| TimelineLine {
+            subject: Subject::Rank(Rank(rank)),
+            x: vec![0, 1],
+            y: vec![1, gib * GIB],
+            accused: false,
+        };
+        let figure = Timeline {
+            quantity: Quantity::DeviceUsed,
+            axis: SeriesAxis::Step,
+            lines: vec![line(0, 30), line(1, 25)],
+            capacity: None,
+            phases: vec![],
+            marks: vec![],
+        };
+        let told = describe_timeline(&figure);
+        assert!(told.ends_with("maximum 30.0 GiB, median of the peaks 25.0 GiB."), "{told}");
+    }
+
+    #[test]
+    fn values_of_one_step_are_not_called_highest() {
+        let bar = |rank: u32, gib: u64| PeakBar {
+            subject: Subject::Rank(Rank(rank)),
+            peak: Bytes(gib * GIB),
+            accused: rank == 1,
+        };
+        let figure = Peaks {
+            quantity: Quantity::PeakAllocated,
+            bars: vec![bar(0, 4), bar(1, 7)],
+            median: Bytes(4 * GIB),
+            capacity: None,
+            per_node: None,
+            at: Some("at step 3".to_owned()),
+        };
+        let told = describe_peaks(&figure);
+        assert_eq!(told, "Peak allocated of 2 ranks at step 3: rank 1 stands out; maximum 7.0 GiB, median 4.0 GiB.");
+        let told = describe_peaks(&Peaks { at: None, ..figure });
+        assert!(told.starts_with("Highest peak allocated of 2 ranks: "), "{told}");
     }
 
     #[test]

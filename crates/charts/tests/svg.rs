@@ -43,6 +43,7 @@ fn small_peaks() -> Peaks {
         median: Bytes(25 * GIB),
         capacity: Some(Bytes(32 * GIB)),
         per_node: None,
+        at: None,
     }
 }
 

@@ -3,6 +3,7 @@
 //! The commands write what the readers understand: device tables, step lines, out-of-memory texts, snapshots.
 
 use crate::case::Case;
+use crate::imbalance::Source;
 use rankscope_model::{Collect, Item, Phase, Subject, Verdict};
 use std::collections::BTreeSet;
 
@@ -108,8 +109,45 @@ fn probe_step(what: &str) -> Collect {
     probe(what, "probe.step(batch)  # first line of the loop body")
 }
 
+/// The kind of evidence in which a difference was seen. Only the same kind can show that it is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// Device tables.
+    Tables,
+    /// Step lines, and the phase in which the gap opens.
+    Steps(Option<Phase>),
+    /// Snapshots.
+    Snapshots,
+    /// Memory traces of a profiler.
+    Traces,
+    /// Messages that memory ran out.
+    Messages,
+    /// Code or settings alone.
+    Nothing,
+}
+
+impl Seen {
+    /// What is compared says; where nothing can be, what there is of figures.
+    pub fn of(case: &Case, phase: Option<Phase>) -> Self {
+        let evidence = case.evidence;
+        match case.main.as_ref().map(|(comparison, _)| &comparison.source) {
+            Some(Source::Tables(_)) => Self::Tables,
+            Some(Source::Steps | Source::Step(_)) => Self::Steps(phase),
+            Some(Source::Snapshots) => Self::Snapshots,
+            Some(Source::Traces) => Self::Traces,
+            Some(Source::Ooms) => Self::Messages,
+            None if case.tables.iter().any(|view| view.max_used().is_some()) => Self::Tables,
+            None if !evidence.steps.is_empty() => Self::Steps(phase),
+            None if !evidence.snapshots.is_empty() => Self::Snapshots,
+            None if !evidence.traces.is_empty() => Self::Traces,
+            None if !evidence.ooms.is_empty() => Self::Messages,
+            None => Self::Nothing,
+        }
+    }
+}
+
 /// What would decide an item that nothing else has asked about.
-pub(crate) fn for_item(item: Item, verdict: Verdict) -> Vec<Collect> {
+pub(crate) fn for_item(item: Item, verdict: Verdict, seen: Seen) -> Vec<Collect> {
     match item {
         Item::DeviceVisibility => vec![table_now(), tables_from_the_start(), which_gpu()],
         Item::DistributedInit => vec![
@@ -175,7 +213,7 @@ pub(crate) fn for_item(item: Item, verdict: Verdict) -> Vec<Collect> {
             ),
             step_line(),
         ],
-        Item::Verified => verified(verdict),
+        Item::Verified => verified(verdict, seen),
     }
 }
 
@@ -202,28 +240,61 @@ pub(crate) fn is_given(case: &Case, wanted: &Collect) -> bool {
         || (*wanted == snapshots() && snapshot_ranks() >= 2)
 }
 
-fn verified(verdict: Verdict) -> Vec<Collect> {
+fn verified(verdict: Verdict, seen: Seen) -> Vec<Collect> {
     match verdict {
-        Verdict::Balanced => vec![
-            ask(
+        Verdict::Balanced => {
+            let phases = ask(
                 "The phases that are not in the evidence: peaks of an evaluation and of a save, on every rank.",
                 &phase_line().command,
-            ),
-            table_now(),
-        ],
+            );
+            if seen == Seen::Tables { vec![phases, table_now()] } else { vec![phases] }
+        }
         Verdict::UniformPressure => vec![
             ask("What fills all cards alike: one snapshot of any rank at its peak.", &snapshots().command),
             step_line(),
         ],
-        Verdict::Imbalance | Verdict::Inconclusive => vec![
+        Verdict::Imbalance | Verdict::Inconclusive => proof(seen),
+    }
+}
+
+/// The same job after the fix, seen in the way in which the difference was.
+fn proof(seen: Seen) -> Vec<Collect> {
+    let table = ask(
+        "The same job after the fix, at the same moment, as a new run to compare with this one: the difference should be gone.",
+        "nvidia-smi > nvidia-smi-after.txt",
+    );
+    let steps = ask(
+        "Peaks of all ranks after the fix, at as many steps, as a new run to compare with this one.",
+        &step_line().command,
+    );
+    let phases = ask(
+        "Peaks of all ranks after the fix, in training and in the phase in which the gap opened, as a new run to compare with this one.",
+        &format!("{}\n{}", step_line().command, phase_line().command),
+    );
+    match seen {
+        Seen::Tables | Seen::Nothing => vec![table, steps],
+        Seen::Steps(Some(Phase::Eval | Phase::Save)) => vec![phases],
+        Seen::Steps(_) => vec![steps],
+        Seen::Snapshots => vec![
             ask(
-                "The same job after the fix, at the same moment, as a new run to compare with this one: the difference should be gone.",
-                "nvidia-smi > nvidia-smi-after.txt",
+                "Snapshots of the same ranks after the fix, at the same moment, as a new run to compare with this one.",
+                &snapshots().command,
             ),
+            steps,
+        ],
+        Seen::Traces => vec![
             ask(
-                "Peaks of all ranks after the fix, in training and in evaluation, as a new run to compare with this one.",
+                "Traces of the same ranks after the fix, over the same steps, as a new run to compare with this one.",
+                "with torch.profiler.profile(profile_memory=True, record_shapes=True) as prof:\n    step()  # the same steps as before\nprof.export_chrome_trace(f\"trace_rank{dist.get_rank()}.json\")",
+            ),
+            steps,
+        ],
+        Seen::Messages => vec![
+            ask(
+                "The output of all ranks after the fix, past the moment at which memory ran out, with their peaks, as a new run to compare with this one.",
                 &step_line().command,
             ),
+            table,
         ],
     }
 }
@@ -232,13 +303,36 @@ fn verified(verdict: Verdict) -> Vec<Collect> {
 mod tests {
     use super::*;
 
+    const SEEN: [Seen; 7] = [
+        Seen::Tables,
+        Seen::Steps(None),
+        Seen::Steps(Some(Phase::Eval)),
+        Seen::Snapshots,
+        Seen::Traces,
+        Seen::Messages,
+        Seen::Nothing,
+    ];
+
+    #[test]
+    fn a_proof_is_asked_for_in_the_kind_that_showed_the_difference() {
+        let telling =
+            ["nvidia-smi", "[train]", "[eval]", "_dump_snapshot", "export_chrome_trace", "[train]", "nvidia-smi"];
+        for (seen, telling) in SEEN.into_iter().zip(telling) {
+            let first = for_item(Item::Verified, Verdict::Imbalance, seen).remove(0);
+            assert!(first.command.contains(telling), "{seen:?}: {}", first.command);
+            assert!(first.what.contains("a new run to compare with this one"), "{}", first.what);
+        }
+    }
+
     #[test]
     fn every_item_says_what_to_collect() {
         for item in Item::ALL {
             for verdict in [Verdict::Imbalance, Verdict::UniformPressure, Verdict::Balanced, Verdict::Inconclusive] {
-                let list = for_item(*item, verdict);
-                assert!(!list.is_empty());
-                assert!(list.iter().all(|c| !c.what.is_empty() && !c.command.is_empty()));
+                for seen in SEEN {
+                    let list = for_item(*item, verdict, seen);
+                    assert!(!list.is_empty());
+                    assert!(list.iter().all(|c| !c.what.is_empty() && !c.command.is_empty()));
+                }
             }
         }
     }

@@ -69,6 +69,8 @@ pub(crate) struct Ledger {
     /// The card that a label's mechanism fills, where it is about one.
     filled: BTreeMap<CauseLabel, Subject>,
     ranks: BTreeMap<CauseLabel, BTreeSet<u32>>,
+    /// Labels that show in the course of memory, however alike the peaks are.
+    over_time: BTreeSet<CauseLabel>,
     /// Fixes of the user's own lines.
     fixes: BTreeMap<CauseLabel, Fix>,
 }
@@ -166,6 +168,16 @@ impl Ledger {
         for label in labels {
             self.ranks.entry(*label).or_default().extend(ranks);
         }
+    }
+
+    /// The label shows in the course of memory: it is there although the peaks of all ranks are alike.
+    pub fn shows_over_time(&mut self, label: CauseLabel) {
+        self.over_time.insert(label);
+    }
+
+    /// The cause may stand where the ranks are alike.
+    pub fn may_be_on_all(&self, label: CauseLabel) -> bool {
+        self.over_time.contains(&label) || crate::alike::holds_on_all(label)
     }
 
     /// A fix of the user's own lines; the first one stays.

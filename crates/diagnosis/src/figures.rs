@@ -92,6 +92,10 @@ fn steps_timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject
     let mut spans: Vec<PhaseSpan> = Vec::new();
     let mut places: Vec<(&Provenance, i64)> = Vec::new();
     let mut opens = None;
+    let widest = case.main.as_ref().and_then(|(comparison, spread)| {
+        crate::imbalance::single_moment(case, comparison).filter(|_| spread.stands_out())
+    });
+    let mut widest_at = None;
     for (index, (key, rows)) in ordered.iter().enumerate() {
         let x = if is_one_count { i64::try_from(key.step) } else { i64::try_from(index) }.unwrap_or(i64::MAX);
         for (subject, value) in case.steps.at(key, quantity) {
@@ -105,10 +109,15 @@ fn steps_timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject
         if opens.is_none() && opening.is_some_and(|o| o.step == Some(key.step) && o.phase == key.phase) {
             opens = Some(x);
         }
+        if widest == Some(**key) {
+            widest_at = Some(x);
+        }
     }
     let lines = drawable(lines)?;
     let mut marks: Vec<TimelineMark> =
         opens.map(|x| TimelineMark { x, text: "gap opens".to_owned() }).into_iter().collect();
+    // Of ranks that take turns there is no opening, only the step at which they are furthest apart.
+    marks.extend(widest_at.map(|x| TimelineMark { x, text: "widest gap".to_owned() }));
     marks.extend(case.evidence.ooms.iter().filter(|oom| !oom.host_memory).filter_map(|oom| oom_mark(oom, &places)));
     marks.truncate(MAX_MARKS);
     marks.extend(finding_marks(case, diagnosis, &places, &marks));
@@ -400,7 +409,9 @@ fn peaks(case: &Case, accused: &BTreeSet<Subject>) -> Option<Peaks> {
         .into_iter()
         .map(|(subject, peak)| PeakBar { subject, peak: Bytes(peak), accused: accused.contains(&subject) })
         .collect();
-    Some(Peaks { quantity, bars, median: Bytes(median), capacity, per_node: per_node(case) })
+    let moment = case.main.as_ref().and_then(|(comparison, _)| crate::imbalance::single_moment(case, comparison));
+    let at = moment.map(|key| crate::imbalance::at_step(case, &key).text);
+    Some(Peaks { quantity, bars, median: Bytes(median), capacity, per_node: per_node(case), at })
 }
 
 /// Ranks on each node, where the job's launch says.

@@ -9,7 +9,7 @@ use crate::steps::{CrossSection, Key, is_training};
 use crate::tables::{Gpu, by_capacity};
 use crate::words;
 use rankscope_model::{
-    Bytes, Imbalance, OomEvent, OpensAt, Phase, Provenance, Quantity, SnapshotDevice, Subject, Verdict,
+    Bytes, Imbalance, OomEvent, OpensAt, Phase, Provenance, Quantity, SnapshotDevice, StepRecord, Subject, Verdict,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -412,6 +412,7 @@ pub(crate) fn report(case: &Case, explained: Option<u64>) -> Option<Imbalance> {
         compared: u32::try_from(comparison.values.len()).unwrap_or(u32::MAX),
         capacity_bytes: top.and_then(|s| comparison.capacities.get(&s)).map(|c| Bytes(*c)),
         opens_at: if spread.stands_out() { opens_at(case, comparison, spread) } else { None },
+        at: single_moment(case, comparison).map(|key| at_step(case, &key)),
         explained_bytes: explained.filter(|_| spread.stands_out()).map(|b| Bytes(b.min(spread.gap()))),
     })
 }
@@ -419,11 +420,52 @@ pub(crate) fn report(case: &Case, explained: Option<u64>) -> Option<Imbalance> {
 /// The position from which on the heaviest is above the others by more than noise.
 fn opens_at(case: &Case, comparison: &Comparison, spread: &Spread) -> Option<OpensAt> {
     let heaviest = *spread.heaviest.first()?;
+    if single_moment(case, comparison).is_some() {
+        return None;
+    }
     match &comparison.source {
         Source::Steps | Source::Step(_) => opens_at_step(case, comparison, heaviest, spread.is_low_outlier),
         Source::Tables(series) => opens_at_table(case, series, comparison, heaviest, spread.is_low_outlier),
         Source::Snapshots | Source::Traces | Source::Ooms => None,
     }
+}
+
+/// The one step that figures of step records are of. It carries no more than itself: no peak over the record, and
+/// nothing that opens there.
+pub(crate) fn single_moment(case: &Case, comparison: &Comparison) -> Option<Key> {
+    match comparison.source {
+        Source::Step(key) => Some(key),
+        Source::Steps => {
+            let has_figure = |rows: &[&StepRecord]| rows.iter().any(|row| row.bytes(comparison.quantity).is_some());
+            let mut keys = case.steps.rows.iter().filter(|(_, rows)| has_figure(rows)).map(|(key, _)| *key);
+            let first = keys.next()?;
+            keys.next().is_none().then_some(first)
+        }
+        _ => None,
+    }
+}
+
+/// `at step 3`, `at step 3 of pass 2 (eval)`, `at record 5`.
+pub(crate) fn at_step(case: &Case, key: &Key) -> OpensAt {
+    let phase = phase_beside(key);
+    OpensAt {
+        step: case.steps.has_steps.then_some(key.step),
+        phase: key.phase,
+        text: format!("at {}{phase}", place_of(case, key)),
+    }
+}
+
+fn place_of(case: &Case, key: &Key) -> String {
+    match (case.steps.has_steps, key.pass) {
+        (true, 0) => format!("step {}", key.step),
+        (true, pass) => format!("step {} of pass {}", key.step, u64::from(pass) + 1),
+        (false, _) => format!("record {}", key.step.saturating_add(1)),
+    }
+}
+
+/// ` (eval)`; nothing for training, which is the ordinary case.
+fn phase_beside(key: &Key) -> String {
+    key.phase.filter(|_| !is_training(key)).map_or_else(String::new, |phase| format!(" ({})", phase.word()))
 }
 
 /// The position from which on `heaviest` stays above the others. Compared are peaks, so what counts at a position is the
@@ -457,24 +499,15 @@ fn opens_at_step(case: &Case, comparison: &Comparison, heaviest: Subject, is_low
         .map(|key| (key, view.at(key, comparison.quantity)))
         .filter(|(_, section)| !section.is_empty())
         .unzip();
-    let key = match comparison.source {
-        Source::Step(key) => key,
-        _ => **keys.get(opening(case.policy, sections.iter().map(Vec::as_slice), heaviest, is_low)?)?,
-    };
+    let key = **keys.get(opening(case.policy, sections.iter().map(Vec::as_slice), heaviest, is_low)?)?;
     let is_first = keys.first().is_some_and(|first| **first == key);
-    let step = view.has_steps.then_some(key.step);
-    let place = match (step, key.pass) {
-        (Some(step), 0) => format!("step {step}"),
-        (Some(step), pass) => format!("step {step} of pass {}", u64::from(pass) + 1),
-        (None, _) => format!("record {}", key.step.saturating_add(1)),
-    };
+    let place = place_of(case, &key);
     let text = match (key.phase, is_first) {
         (Some(Phase::Init), _) => "before the first step".to_owned(),
         (phase, true) => format!("from the first record on ({place}{})", phase_word(phase)),
-        (Some(phase), false) if !is_training(&key) => format!("at {place} ({})", phase.word()),
-        (_, false) => format!("at {place}"),
+        (_, false) => format!("at {place}{}", phase_beside(&key)),
     };
-    Some(OpensAt { step, phase: key.phase, text })
+    Some(OpensAt { step: case.steps.has_steps.then_some(key.step), phase: key.phase, text })
 }
 
 fn phase_word(phase: Option<Phase>) -> String {

@@ -6,6 +6,7 @@
 //! how reasons become confidence, `policy.rs` holds every number.
 
 mod after;
+mod alike;
 mod case;
 mod collect;
 mod combine;
@@ -59,18 +60,24 @@ pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
     traces::note_traced(&case, &mut ledger);
     plausible::note_impossible(&case, &mut ledger);
 
-    let causes = ledger.causes(policy, &remedies::Setting::new(&case));
+    let mut causes = ledger.causes(policy, &remedies::Setting::new(&case));
+    if verdict == Verdict::Balanced {
+        causes.retain(|cause| ledger.may_be_on_all(cause.label));
+    }
     let explained = causes.first().and_then(|cause| ledger.mechanism_of(cause.label)).and_then(|m| m.explained);
+    let imbalance = imbalance::report(&case, explained);
+    let opens = imbalance.as_ref().and_then(|imbalance| imbalance.opens_at.as_ref().or(imbalance.at.as_ref()));
+    let seen = collect::Seen::of(&case, opens.and_then(|moment| moment.phase));
     let findings = findings(&ledger);
     let first = causes.first();
     let checklist: Vec<ChecklistEntry> =
-        Item::ALL.iter().map(|item| entry(&case, *item, verdict, first, &ledger, &findings)).collect();
+        Item::ALL.iter().map(|item| entry(&case, *item, (verdict, seen), first, &ledger, &findings)).collect();
     let next = next_of(verdict, first, &checklist);
     Diagnosis {
         format: DIAGNOSIS_FORMAT.to_owned(),
         verdict,
         summary: summary::summary(&case, verdict, &causes, &ledger, next.as_ref()),
-        imbalance: imbalance::report(&case, explained),
+        imbalance,
         checklist,
         causes,
         findings,
@@ -173,7 +180,7 @@ fn findings(ledger: &Ledger) -> Vec<Finding> {
 fn entry(
     case: &Case,
     item: Item,
-    verdict: Verdict,
+    (verdict, seen): (Verdict, collect::Seen),
     first: Option<&Cause>,
     ledger: &Ledger,
     findings: &[Finding],
@@ -185,7 +192,7 @@ fn entry(
     if leads || matches!(status, ItemStatus::Unknown | ItemStatus::Suspect) {
         // Once a cause is settled, what is left to prove is its fix, even where the cards are equal.
         let towards = if first.is_some_and(is_settled) { Verdict::Imbalance } else { verdict };
-        for wanted in collect::for_item(item, towards) {
+        for wanted in collect::for_item(item, towards, seen) {
             if !collect.contains(&wanted) {
                 collect.push(wanted);
             }

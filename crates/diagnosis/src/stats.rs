@@ -1,13 +1,6 @@
 //! The few statistics that the rules need, written for values that may be empty, equal or huge.
 
-/// The middle value; of an even count the lower of the two, so that it is a value that some card really has and
-/// that of two cards the emptier one is the yardstick. `None` when empty.
-pub(crate) fn lower_median(values: &[u64]) -> Option<u64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable();
-    let middle = sorted.len().checked_sub(1)? / 2;
-    sorted.get(middle).copied()
-}
+pub(crate) use rankscope_model::lower_median;
 
 /// Arithmetic mean, rounded down; `None` when empty.
 pub(crate) fn mean(values: &[u64]) -> Option<u64> {
@@ -47,11 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_of_few_and_many() {
-        assert_eq!(lower_median(&[]), None);
-        assert_eq!(lower_median(&[7]), Some(7));
-        assert_eq!(lower_median(&[9, 5]), Some(5));
-        assert_eq!(lower_median(&[1, 9, 5]), Some(5));
+    fn means_of_few_and_huge() {
         assert_eq!(mean(&[u64::MAX, u64::MAX]), Some(u64::MAX));
         assert_eq!(mean(&[]), None);
     }

@@ -101,8 +101,20 @@ fn is_on(heavy: Subject, card: Subject) -> bool {
 /// From ten times the median on, two figures say more than their ratio.
 const TOO_FAR_FOR_PERCENT: f64 = 9.0;
 
-/// `GPU 0 is 24 % fuller than the median card`, and the figures unless they are in it.
+/// The same, with the step in front where the figures are of one step.
 fn headline(case: &Case, comparison: &Comparison, spread: &Spread) -> (String, Option<String>) {
+    let (text, figures) = headline_of_all(case, comparison, spread);
+    match crate::imbalance::single_moment(case, comparison) {
+        Some(key) if !text.is_empty() => {
+            let at = words::capital(&crate::imbalance::at_step(case, &key).text);
+            (format!("{at} {}", words::lower_first(&text)), figures)
+        }
+        _ => (text, figures),
+    }
+}
+
+/// `GPU 0 is 24 % fuller than the median card`, and the figures unless they are in it.
+fn headline_of_all(case: &Case, comparison: &Comparison, spread: &Spread) -> (String, Option<String>) {
     let Some(first) = spread.heaviest.first() else { return (String::new(), None) };
     let group = if first.rank().is_some() { "rank" } else { "card" };
     let low = if spread.is_low_outlier { spread.min } else { spread.median };
@@ -145,7 +157,8 @@ fn headline(case: &Case, comparison: &Comparison, spread: &Spread) -> (String, O
     } else if comparison.quantity == Quantity::DeviceUsed {
         format!("{who} {are} {up_to}{} fuller than {base}", words::percent(above))
     } else {
-        let at_peak = matches!(comparison.quantity, Quantity::PeakAllocated | Quantity::PeakReserved);
+        let at_peak = matches!(comparison.quantity, Quantity::PeakAllocated | Quantity::PeakReserved)
+            && crate::imbalance::single_moment(case, comparison).is_none();
         let tail = if at_peak { " at the peak" } else { "" };
         format!("{who} {are} {up_to}{} above {base}{tail}", words::percent(above))
     };
@@ -181,8 +194,14 @@ fn uniform(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
 
 fn balanced(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
     let Some((comparison, spread)) = &case.main else { return String::new() };
+    let apart = match spread.above_median() {
+        above if above > 0.0 && above.is_finite() => {
+            format!(", the highest {} above the median", words::percent(above))
+        }
+        _ => String::new(),
+    };
     let head = format!(
-        "No imbalance in what was read: {} are {} {}.",
+        "Balanced in what was read: {} are {} {}{apart}.",
         everyone(comparison).to_lowercase(),
         words::span(spread.min, spread.max),
         comparison.quantity.title()

@@ -102,6 +102,159 @@ fn the_gap_opens_where_the_heaviest_leaves_the_others_for_good() {
     assert_eq!(imbalance.opens_at.unwrap().step, Some(3));
 }
 
+// ---- one step carries no more than itself ----
+
+fn train_log(peaks: &[&[u64]], edit: impl Fn(&mut rankscope_model::StepRecord, u64)) -> Evidence {
+    let mut build = Build::default().file("train.log", ArtifactKind::StepLog);
+    for (step, row) in peaks.iter().enumerate() {
+        for (rank, peak) in row.iter().enumerate() {
+            build = build.step(u32::try_from(rank).unwrap(), Some(step as u64), |record| {
+                record.phase = Some(Phase::Train);
+                edit(record, *peak);
+            });
+        }
+    }
+    build.evidence
+}
+
+#[test]
+fn a_step_of_ranks_that_take_turns_is_no_peak_and_no_opening() {
+    // Each rank is the heavy one once: over the record their peaks are equal.
+    let turns: Vec<Vec<u64>> = (0..8)
+        .map(|step| (0..4).map(|rank| if step % 4 == rank { 9000 } else { 6000 + step * 10 }).collect())
+        .collect();
+    let rows: Vec<&[u64]> = turns.iter().map(Vec::as_slice).collect();
+    let evidence = train_log(&rows, |record, peak| record.peak_allocated = mib(peak));
+    let diagnosis = run(&evidence);
+    let imbalance = diagnosis.imbalance.as_ref().unwrap();
+    assert_eq!(diagnosis.verdict, Verdict::Imbalance);
+    assert_eq!(imbalance.opens_at, None);
+    let at = imbalance.at.as_ref().unwrap();
+    assert_eq!((at.step, at.text.as_str()), (Some(0), "at step 0"));
+    assert!(diagnosis.summary.starts_with("At step 0 rank 0 is 50 % above the median rank"), "{}", diagnosis.summary);
+    assert!(!diagnosis.summary.contains("at the peak"), "{}", diagnosis.summary);
+    let drawn = figures(&evidence, &diagnosis, &Policy::default());
+    assert_eq!(drawn.peaks.unwrap().at.as_deref(), Some("at step 0"));
+    let marks: Vec<String> = drawn.timeline.unwrap().marks.into_iter().map(|mark| mark.text).collect();
+    assert!(marks.contains(&"widest gap".to_owned()) && !marks.contains(&"gap opens".to_owned()), "{marks:?}");
+
+    // A rank that is heavy throughout has a peak, and the gap opens.
+    let steady: Vec<Vec<u64>> = (0..8).map(|_| vec![9000, 6000, 6000, 6000]).collect();
+    let rows: Vec<&[u64]> = steady.iter().map(Vec::as_slice).collect();
+    let evidence = train_log(&rows, |record, peak| record.peak_allocated = mib(peak));
+    let diagnosis = run(&evidence);
+    let imbalance = diagnosis.imbalance.as_ref().unwrap();
+    assert!(imbalance.at.is_none() && imbalance.opens_at.is_some());
+    assert!(diagnosis.summary.contains("above the median rank at the peak"), "{}", diagnosis.summary);
+    assert_eq!(figures(&evidence, &diagnosis, &Policy::default()).peaks.unwrap().at, None);
+}
+
+#[test]
+fn a_log_of_one_step_tells_of_no_opening() {
+    let evidence = train_log(&[&[9000, 6000, 6000]], |record, peak| record.allocated = mib(peak));
+    let diagnosis = run(&evidence);
+    let imbalance = diagnosis.imbalance.as_ref().unwrap();
+    assert_eq!(imbalance.opens_at, None);
+    assert_eq!(imbalance.at.as_ref().unwrap().text, "at step 0");
+    assert_eq!(figures(&evidence, &diagnosis, &Policy::default()).peaks.unwrap().at.as_deref(), Some("at step 0"));
+}
+
+// ---- the proof is asked for in the kind that showed the difference ----
+
+fn proof_of(diagnosis: &Diagnosis) -> Vec<String> {
+    let entry = diagnosis.checklist.iter().find(|entry| entry.item == Item::Verified).unwrap();
+    entry.collect.iter().map(|collect| collect.command.clone()).collect()
+}
+
+#[test]
+fn what_logs_showed_is_proven_by_logs_and_what_a_table_showed_by_a_table() {
+    let lengths: [[u64; 4]; 6] = [
+        [512, 498, 505, 934],
+        [700, 480, 505, 600],
+        [512, 1498, 505, 634],
+        [312, 498, 505, 500],
+        [400, 900, 500, 610],
+        [512, 512, 640, 500],
+    ];
+    let rows: Vec<&[u64]> = lengths.iter().map(<[u64; 4]>::as_slice).collect();
+    let logged = run(&train_log(&rows, |record, length| {
+        record.batch_shape = Some(vec![8, length]);
+        record.peak_allocated = mib(6000 + 4 * length);
+    }));
+    assert_eq!(logged.causes[0].label, CauseLabel::VariableShapeBatches);
+    let (item, next) = next_step(&logged).unwrap();
+    assert_eq!(item, Item::Verified);
+    assert!(next.command.contains("max_memory_allocated"), "{}", next.command);
+    assert!(proof_of(&logged).iter().all(|command| !command.contains("nvidia-smi")), "{:?}", proof_of(&logged));
+
+    let tabled = run(&stray_contexts());
+    assert!(proof_of(&tabled)[0].contains("nvidia-smi"), "{:?}", proof_of(&tabled));
+
+    let heavy = |n| if n == 0 { 14_000 } else { 9_000 };
+    let held = run(&pickles(4, |n| snapshot(n, n, heavy(n))));
+    assert!(proof_of(&held)[0].contains("_dump_snapshot"), "{:?}", proof_of(&held));
+}
+
+#[test]
+fn what_an_evaluation_showed_is_proven_by_an_evaluation() {
+    let mut build = Build::default().file("train.log", ArtifactKind::StepLog);
+    for (phase, step) in [(Phase::Train, 1), (Phase::Train, 2), (Phase::Eval, 2), (Phase::Train, 3)] {
+        for rank in 0..4u32 {
+            let peak = if phase == Phase::Eval && rank == 0 { 31_000 } else { 20_000 };
+            build = build.step(rank, Some(step), |record| {
+                record.phase = Some(phase);
+                record.peak_allocated = mib(peak);
+            });
+        }
+    }
+    let proof = proof_of(&run(&build.evidence));
+    assert!(proof[0].contains("[eval]") && proof[0].contains("[train]"), "{proof:?}");
+}
+
+// ---- a balanced run has nothing to mend ----
+
+#[test]
+fn a_balanced_run_is_called_so_with_its_figure_and_has_no_cause() {
+    let sample = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/samples/lengths-after.log");
+    let evidence = support::upload("lengths-after.log", &std::fs::read_to_string(sample).unwrap());
+    let diagnosis = run(&evidence);
+    assert_eq!(diagnosis.verdict, Verdict::Balanced);
+    assert_eq!(diagnosis.causes, []);
+    assert!(
+        diagnosis.summary.starts_with("Balanced in what was read: all four ranks are at 11.3 GiB"),
+        "{}",
+        diagnosis.summary
+    );
+    assert_eq!(status(&diagnosis, Item::BatchDivisibility), ItemStatus::Pass);
+    let claim = diagnosis.findings.iter().find(|finding| finding.item == Item::BatchDivisibility).unwrap();
+    assert!(claim.claim.contains("are within") && claim.claim.contains("of each other"), "{}", claim.claim);
+    let (_, next) = next_step(&diagnosis).unwrap();
+    assert!(!next.what.contains("after the fix"), "{}", next.what);
+    assert!(proof_of(&diagnosis).iter().all(|command| !command.contains("after")), "{:?}", proof_of(&diagnosis));
+    assert!(!diagnosis.summary.contains("prove"), "{}", diagnosis.summary);
+}
+
+#[test]
+fn a_faulty_script_beside_a_balanced_table_is_told_and_is_no_cause() {
+    let cards: Vec<_> = (0..4).map(|gpu| (gpu, 20_000 + u64::from(gpu) * 10, 32_510, 90)).collect();
+    let rows: Vec<_> = (0..4).map(|gpu| (gpu, 700 + gpu, "python", 19_900)).collect();
+    let table = smi("nvidia-smi.txt").table(None, &cards, &rows).evidence;
+    let diagnosis = run(&with(table, script("train.py", &ddp(""))));
+    assert_eq!(diagnosis.verdict, Verdict::Balanced);
+    assert!(diagnosis.causes.iter().all(|cause| cause.label != CauseLabel::CtxNoSetDevice), "{:?}", diagnosis.causes);
+    assert!(diagnosis.summary.contains("the highest under 1 % above the median"), "{}", diagnosis.summary);
+    assert_ne!(status(&diagnosis, Item::DeviceVisibility), ItemStatus::Unknown);
+}
+
+#[test]
+fn a_leak_on_all_ranks_stays_a_cause_although_they_are_equal() {
+    let grows: Vec<Vec<u64>> = (0..12).map(|step| vec![2400 + 900 * step; 2]).collect();
+    let rows: Vec<&[u64]> = grows.iter().map(Vec::as_slice).collect();
+    let diagnosis = run(&train_log(&rows, |record, held| record.allocated = mib(held)));
+    assert_eq!(diagnosis.verdict, Verdict::Balanced);
+    assert_eq!(diagnosis.causes[0].label, CauseLabel::PerStepLeak);
+}
+
 // ---- snapshots without a rank in the name ----
 
 fn snapshot(file: u32, device: u32, mib: u64) -> SnapshotEvidence {

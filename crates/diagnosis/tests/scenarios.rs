@@ -437,6 +437,44 @@ fn equal_shapes_with_unequal_tokens_are_dealt_inside_the_model() {
     assert_eq!(top(&run(&build.evidence)), Some(CauseLabel::MoeRoutingImbalance));
 }
 
+/// Rank 3 pads one long sample per batch; `real` are its tokens without padding, the others have 4000 of 4096.
+fn padded(steps: u64, all: u64, real: u64) -> Diagnosis {
+    let mut build = log();
+    for step in 0..steps {
+        for rank in 0..4u32 {
+            let (all, real) = if rank == 3 { (all, real) } else { (4096, 4000) };
+            build = build.step(rank, Some(step), |r| {
+                r.phase = Some(Phase::Train);
+                r.batch_tokens = Some(all);
+                r.batch_tokens_unpadded = Some(real);
+                r.peak_allocated = mib(6000 + all);
+            });
+        }
+    }
+    run(&build.evidence)
+}
+
+#[test]
+fn padding_on_one_rank_is_told_with_its_share() {
+    let told =
+        |diagnosis: &Diagnosis| diagnosis.findings.iter().find(|f| f.claim.starts_with("Padding is uneven")).cloned();
+    let uneven = padded(4, 8192, 4096);
+    let finding = told(&uneven).unwrap();
+    assert_eq!(
+        finding.claim,
+        "Padding is uneven: 50 % of the tokens of rank 3, 2 % of those of rank 0; without it the ranks are near each other."
+    );
+    assert_eq!((finding.item, finding.ranks.as_slice()), (Item::BatchDivisibility, [3].as_slice()));
+    assert_eq!(finding.label, Some(CauseLabel::VariableShapeBatches));
+    assert!(finding.evidence.iter().any(|at| at.line.is_some()));
+    // Where the real tokens differ as well, padding is not all of it.
+    let both = told(&padded(4, 16_384, 8192)).unwrap();
+    assert!(both.claim.ends_with("2 % of those of rank 0."), "{}", both.claim);
+    // Nearly as much padding on all ranks, or too few steps: nothing to tell.
+    assert!(told(&padded(4, 4400, 4000)).is_none());
+    assert!(told(&padded(2, 8192, 4096)).is_none());
+}
+
 // ---- stages 3 and 4 ----
 
 #[test]

@@ -79,11 +79,15 @@ pub struct Imbalance {
     pub capacity_bytes: Option<Bytes>,
     /// When the gap opens, where the evidence has a time or step axis.
     pub opens_at: Option<OpensAt>,
+    /// The one step that the figures are of, where they are no peaks over the record: the log has no other, or ranks
+    /// take turns, so that they are near each other over the whole and apart at each step. Nothing opens then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<OpensAt>,
     /// Bytes of `max - median` that the first cause accounts for, where that can be counted.
     pub explained_bytes: Option<Bytes>,
 }
 
-/// The moment at which the heaviest leaves the others.
+/// A moment of the record: the one at which the heaviest leaves the others, or the one that figures are of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpensAt {
     /// Step, where the evidence counts steps.

@@ -87,6 +87,9 @@ pub struct Peaks {
     /// How many neighbours share a node, where the evidence says; ranks are numbered node by node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per_node: Option<u32>,
+    /// The one moment that the bars are of, in words (`at step 3`): then they are no peaks over the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
 }
 
 /// One bar.

@@ -15,6 +15,7 @@ mod facts;
 mod figures;
 mod launch;
 mod live;
+mod median;
 mod node_status;
 mod note;
 mod phase;
@@ -51,6 +52,7 @@ pub use live::{
     Acknowledged, LIVE_FORMAT, LiveBatch, LiveColumn, LiveDevice, LiveDeviceHealth, LiveDropped, LiveHealth, LiveLine,
     LiveMemory, LiveNode, LiveProcess, LiveProcesses, LiveRank, LiveRecord, LiveState, LiveStateKind,
 };
+pub use median::lower_median;
 pub use node_status::{DeviceStatus, LiveRunRef, NodeStatus, ProcessRole, ProcessStatus};
 pub use note::{ItemNote, OwnStatus};
 pub use phase::PhaseMark;

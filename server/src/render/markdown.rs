@@ -59,6 +59,9 @@ fn figures(out: &mut String, report: &Report) {
     if let Some(opens) = &imbalance.opens_at {
         let _ = writeln!(out, "| the gap opens | {} |", text(&opens.text));
     }
+    if let Some(at) = &imbalance.at {
+        let _ = writeln!(out, "| seen | {} |", text(&at.text));
+    }
     out.push('\n');
 }
 

@@ -77,6 +77,7 @@ mod tests {
                     compared: 2,
                     capacity_bytes: capacity,
                     opens_at: Some(OpensAt { step: Some(12), phase: None, text: "at step 12".into() }),
+                    at: None,
                     explained_bytes: None,
                 }),
                 causes: vec![
@@ -103,6 +104,7 @@ mod tests {
                     median: Bytes::from_mib(12_809),
                     capacity,
                     per_node: None,
+                    at: None,
                 }),
                 ..Figures::default()
             },

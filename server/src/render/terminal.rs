@@ -82,6 +82,7 @@ fn figures(page: &mut Page, report: &Report) {
     ];
     facts.extend(imbalance.capacity_bytes.map(|capacity| format!("capacity {capacity}")));
     facts.extend(imbalance.opens_at.as_ref().map(|opens| format!("the gap opens {}", plain(&opens.text))));
+    facts.extend(imbalance.at.as_ref().map(|at| format!("seen {}", plain(&at.text))));
     facts.extend(
         imbalance.explained_bytes.map(|bytes| format!("{} explained by the first cause", value(quantity, bytes))),
     );

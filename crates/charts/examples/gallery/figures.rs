@@ -292,7 +292,7 @@ pub fn peaks(count: u32, heavy: &[u32]) -> Peaks {
     let mut values: Vec<Bytes> = bars.iter().map(|bar| bar.peak).collect();
     values.sort_unstable();
     let median = values.get(values.len() / 2).copied().unwrap_or_default();
-    Peaks { quantity: Quantity::DeviceUsed, bars, median, capacity: Some(V100), per_node: None }
+    Peaks { quantity: Quantity::DeviceUsed, bars, median, capacity: Some(V100), per_node: None, at: None }
 }
 
 pub fn all_peaks() -> Vec<(&'static str, Peaks)> {

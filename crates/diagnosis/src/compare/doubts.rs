@@ -52,7 +52,7 @@ impl Doubts {
     }
 
     /// What would settle it: what removes the doubts, else what the item in question asks for.
-    pub fn collect(&self, back_to: Option<Item>) -> Vec<Collect> {
+    pub fn collect(&self, back_to: Option<Item>, ground: &Ground) -> Vec<Collect> {
         let mut wanted: Vec<Collect> = Vec::new();
         for (_, collect) in &self.list {
             if let Some(collect) = collect.as_ref().filter(|collect| !wanted.contains(collect)) {
@@ -60,7 +60,13 @@ impl Doubts {
             }
         }
         if wanted.is_empty() {
-            wanted = collect::for_item(back_to.unwrap_or(Item::Verified), Verdict::Imbalance);
+            // In the kind of figures that both runs have.
+            let seen = match ground.rows.first() {
+                Some(row) if row.subject.rank().is_some() => collect::Seen::Steps(None),
+                Some(_) => collect::Seen::Tables,
+                None => collect::Seen::Nothing,
+            };
+            wanted = collect::for_item(back_to.unwrap_or(Item::Verified), Verdict::Imbalance, seen);
         }
         wanted
     }
@@ -204,7 +210,10 @@ impl Doubts {
 
     /// The difference may come later than the run after was watched.
     fn steps(&mut self, base: Side, ground: &Ground, policy: &Policy) {
-        let opens = base.diagnosis.imbalance.as_ref().and_then(|imbalance| imbalance.opens_at.as_ref());
+        let opens = base.diagnosis.imbalance.as_ref().and_then(|imbalance| {
+            // Ranks that take turns have no opening; the step at which they were held apart must be reached as well.
+            imbalance.opens_at.as_ref().or(imbalance.at.as_ref())
+        });
         for phase in &ground.phases {
             let (Some(before), Some(after)) = (&phase.base, &phase.head) else { continue };
             let few = (after.moments as f64) < before.moments as f64 * policy.enough_steps;

@@ -42,7 +42,7 @@ pub fn compare(base: Side, head: Side, policy: &Policy) -> Comparison {
         _ => back_to(base.diagnosis, head.diagnosis),
     };
     let sentence = sentence::sentence(outcome, base, head, &ground, &causes, &doubts, back_to);
-    let collect = if outcome == Outcome::Fixed { Vec::new() } else { doubts.collect(back_to) };
+    let collect = if outcome == Outcome::Fixed { Vec::new() } else { doubts.collect(back_to, &ground) };
     Comparison {
         format: COMPARISON_FORMAT.to_owned(),
         outcome,

@@ -134,6 +134,7 @@ fn told_turns(case: &Case, readings: &Readings, heavy: &BTreeMap<Subject, usize>
         words::count(heavy.len())
     );
     ledger.signal(&[label], weight::GOOD, &text, &refs);
+    ledger.shows_over_time(label);
     ledger.signal(
         &[CauseLabel::CtxNoSetDevice, CauseLabel::Rank0Eval, CauseLabel::Rank0AuxBuffers],
         -weight::FAIR,
@@ -198,6 +199,7 @@ fn told_staircase(case: &Case, readings: &Readings, stairs: &Stairs, ledger: &mu
     );
     let gain = if stairs.cards.len() >= 3 { weight::GOOD } else { weight::FAIR };
     ledger.signal(&[label], gain, &text, &refs);
+    ledger.shows_over_time(label);
     ledger.signal(&[CauseLabel::AllocatorFragmentation], weight::FAINT, &text, &refs);
     ledger.signal(
         &[CauseLabel::PerStepLeak],
