@@ -3,12 +3,13 @@
 
 use super::Wizard;
 use super::standing::Standing;
-use super::{guide, own, remedies};
+use super::{guide, own};
 use crate::evidence_form::{EvidenceForm, evidence_form};
 use crate::icons;
 use crate::report::{Places, code_block, remedy};
 use crate::words;
 use leptos::prelude::*;
+use rankscope_diagnosis::item_remedy;
 use rankscope_model::{Cause, Collect, Finding, Item, ItemStatus};
 
 /// The probe's module, as commands import it.
@@ -205,10 +206,10 @@ fn remedy_part(standing: &Standing<'_>, causes: &[&Cause], wizard: &Wizard<'_>) 
         return None;
     }
     let of_cause = causes.iter().find(|cause| !cause.remedy.trim().is_empty());
-    let own = remedies::remedy(standing.item(), &wizard.report.figures.facts.frameworks);
+    let own = item_remedy(standing.item(), &wizard.report.figures.facts.frameworks);
     let (text, name): (&str, &str) = match of_cause {
         Some(cause) => (&cause.remedy, cause.label.title()),
-        None => (own.text, own.framework),
+        None => (&own.text, own.framework),
     };
     let open = matches!(standing.entry.status, ItemStatus::Fail | ItemStatus::Suspect);
     let title = if open { "Remedy" } else { "If it fails" };

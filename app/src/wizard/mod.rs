@@ -4,7 +4,6 @@
 mod guide;
 mod item;
 mod own;
-mod remedies;
 mod standing;
 mod steps;
 mod verify;

@@ -33,10 +33,12 @@ mod steps;
 mod summary;
 mod tables;
 mod traces;
+mod trainers;
 mod words;
 
 pub use compare::{Side, compare};
 pub use policy::Policy;
+pub use remedies::{ItemRemedy, item_remedy};
 
 use case::Case;
 use combine::Ledger;

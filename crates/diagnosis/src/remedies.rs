@@ -5,7 +5,8 @@
 //! memory cap or swap: they hide a difference, they do not cure it.
 
 use crate::case::Case;
-use rankscope_model::{CauseLabel, Framework, LaunchSetting, Launcher, Starter, Subject};
+use crate::trainers;
+use rankscope_model::{CauseLabel, Framework, Item, LaunchSetting, Launcher, Starter, Subject};
 use std::collections::BTreeSet;
 
 /// What is known of the job that a remedy has to fit.
@@ -148,6 +149,14 @@ fn by(case: &Case) -> By {
 
 /// What to do, in words, and the lines that do it; the words alone where no line is known to fit.
 pub(crate) fn parts(label: CauseLabel, setting: &Setting) -> (&'static str, String) {
+    match trainers::remedy(label, &setting.frameworks).filter(|_| setting.by != By::Horovod) {
+        Some((words, code)) => (words, code.replace("{local_rank}", setting.local_rank())),
+        None => plain(label, setting),
+    }
+}
+
+/// The same for a loop of one's own.
+fn plain(label: CauseLabel, setting: &Setting) -> (&'static str, String) {
     let local_rank = setting.local_rank();
     let n = setting.processes();
     match label {
@@ -231,9 +240,10 @@ pub(crate) fn parts(label: CauseLabel, setting: &Setting) -> (&'static str, Stri
             "Move predictions off the GPU before they are kept or gathered; reduce numbers, not tensors.",
             "+ outputs.append(logits.detach().cpu())".to_owned(),
         ),
-        CauseLabel::Rank0AuxBuffers => {
-            ("Hold the buffer on all ranks alike, shard it, or keep it on the CPU.", String::new())
-        }
+        CauseLabel::Rank0AuxBuffers => (
+            "Hold the buffer on all ranks alike, shard it, or keep it in host memory. A copy of the weights goes there tensor by tensor: deepcopy of a model on a GPU makes the whole copy on that GPU first, and moving it afterwards comes too late for the peak.",
+            "+ ema = {k: v.detach().to(\"cpu\", copy=True) for k, v in model.state_dict().items()}".to_owned(),
+        ),
         CauseLabel::VariableShapeBatches => (
             "Pack batches by tokens (or pixels) instead of samples and deal them round-robin: sort by length, fill up to a budget, batch index mod world size is the rank. Token counts come near each other, not equal; with drop_last sample counts agree and the tail is dropped.",
             "+ loader = DataLoader(dataset, batch_sampler=TokenBatchSampler(lengths, max_tokens=budget, num_replicas=world, rank=rank))".to_owned(),
@@ -340,9 +350,93 @@ pub(crate) fn remedy(label: CauseLabel, setting: &Setting) -> String {
     if code.is_empty() { words.to_owned() } else { format!("{words}\n\n{code}") }
 }
 
+/// What to do about an item where no cause stands under it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ItemRemedy {
+    /// Whose words these are: `PyTorch`, `Hugging Face Trainer`.
+    pub framework: &'static str,
+    /// Text and, after a blank line, code lines that start with a space or `+`.
+    pub text: String,
+}
+
+/// The remedy of an item for a job of these frameworks: those of the causes that it mostly fails by, put together.
+pub fn item_remedy(item: Item, frameworks: &[Framework]) -> ItemRemedy {
+    let text = |frameworks: &[Framework]| {
+        let setting = Setting { frameworks: frameworks.iter().copied().collect(), ..Setting::default() };
+        item_text(item, &setting)
+    };
+    let plain = text(&[]);
+    let whose = trainers::ORDER.into_iter().find(|one| frameworks.contains(one) && text(&[*one]) != plain);
+    ItemRemedy { framework: whose.unwrap_or(Framework::Torch).title(), text: text(frameworks) }
+}
+
+fn item_text(item: Item, setting: &Setting) -> String {
+    let (lead, labels): (&str, &[CauseLabel]) = match item {
+        Item::DeviceVisibility => ("", &[CauseLabel::CtxNoSetDevice, CauseLabel::CkptNoMapLocation]),
+        Item::DistributedInit => ("Model and data work comes behind the process group.", &[CauseLabel::CtxNoSetDevice]),
+        Item::DistributedSampler => ("", &[CauseLabel::SamplerMissingOrNoSetEpoch]),
+        Item::BatchDivisibility => ("", &[CauseLabel::UnevenBatchSplit, CauseLabel::VariableShapeBatches]),
+        Item::OptimizerState => ("", &[CauseLabel::OptimizerOrWrapOrder]),
+        Item::UnsyncedBuffers => ("", &[CauseLabel::Rank0AuxBuffers]),
+        Item::RankOnlyWork => {
+            ("", &[CauseLabel::Rank0Eval, CauseLabel::MetricGatherOnGpu, CauseLabel::CkptStateGather])
+        }
+        Item::MemoryStats => (
+            "By kind: memory outside PyTorch is contexts, NCCL or other processes; cached memory that cannot be used is fragmentation, and only that is helped by the line below.",
+            &[CauseLabel::AllocatorFragmentation],
+        ),
+        Item::AccumulationCheckpointing => ("", &[CauseLabel::GradAccumOrCkptInconsistent]),
+        Item::Verified => {
+            ("Run the same job with the fix, watch it at least as long, and add what it left behind here.", &[])
+        }
+    };
+    let parts: Vec<(&str, String)> = labels.iter().map(|label| parts(*label, setting)).collect();
+    let prose: Vec<&str> =
+        Some(lead).filter(|lead| !lead.is_empty()).into_iter().chain(parts.iter().map(|part| part.0)).collect();
+    let code: Vec<&str> = parts.iter().map(|part| part.1.as_str()).filter(|code| !code.is_empty()).collect();
+    let prose = prose.join(" ");
+    if code.is_empty() { prose } else { format!("{prose}\n\n{}", code.join("\n")) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_item_has_a_remedy_for_every_framework_and_none_that_hides_the_cause() {
+        let frameworks = [
+            Framework::Torch,
+            Framework::HfTrainer,
+            Framework::Lightning,
+            Framework::DeepSpeed,
+            Framework::Accelerate,
+            Framework::Fsdp,
+        ];
+        for (item, framework) in Item::ALL.iter().flat_map(|item| frameworks.map(|framework| (*item, framework))) {
+            let text = item_remedy(item, &[framework]).text;
+            let (prose, code) = text.split_once("\n\n").unwrap_or((&text, ""));
+            assert!(prose.ends_with('.') && !prose.contains('\n'), "{item:?} {framework:?}: {prose}");
+            assert!(code.lines().filter(|line| !line.is_empty()).all(|line| line.starts_with([' ', '+'])), "{code}");
+            assert!(!text.contains("{local_rank}"), "{text}");
+            for never in ["smaller batch", "reduce the batch", "swap", "set_per_process_memory_fraction"] {
+                assert!(!text.to_lowercase().contains(never), "{item:?} {framework:?}: {never}");
+            }
+        }
+        let of = |item, frameworks: &[Framework]| item_remedy(item, frameworks).framework;
+        assert_eq!(of(Item::DistributedSampler, &[Framework::Torch, Framework::Lightning]), "PyTorch Lightning");
+        assert_eq!(of(Item::MemoryStats, &[Framework::Lightning]), "PyTorch");
+        assert_eq!(of(Item::RankOnlyWork, &[Framework::Torch, Framework::Fsdp]), "FSDP");
+    }
+
+    #[test]
+    fn a_cause_and_its_item_offer_the_same_lines() {
+        for framework in trainers::ORDER {
+            let setting = Setting { frameworks: [framework].into(), ..Setting::default() };
+            let (words, code) = parts(CauseLabel::SamplerMissingOrNoSetEpoch, &setting);
+            let item = item_remedy(Item::DistributedSampler, &[framework]).text;
+            assert!(item.contains(words) && item.ends_with(&code), "{item}");
+        }
+    }
 
     fn settings() -> Vec<Setting> {
         let of = |framework: Framework, by| Setting { frameworks: [framework].into(), by, ..Setting::default() };

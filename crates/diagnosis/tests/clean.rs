@@ -173,7 +173,7 @@ fn the_order_of_two_files_is_that_of_the_calls() {
 }
 
 #[test]
-fn what_only_rank_zero_calls_in_another_file_is_rank_only_work() {
+fn what_only_rank_zero_keeps_in_another_file_is_a_lone_buffer() {
     let saving = "import copy\n\ndef keep(model):\n    ema = copy.deepcopy(model)\n    return ema\n";
     let main = |call: &str| {
         format!(
@@ -184,9 +184,10 @@ fn what_only_rank_zero_calls_in_another_file_is_rank_only_work() {
     };
     let lone =
         run(&project(&[("train.py", &main("    if rank == 0:\n        keep(model)\n")), ("keeping.py", saving)]));
-    assert_eq!(status(&lone, Item::RankOnlyWork), ItemStatus::Suspect, "{}", shown(&lone));
+    assert_eq!(status(&lone, Item::UnsyncedBuffers), ItemStatus::Suspect, "{}", shown(&lone));
+    assert_eq!(status(&lone, Item::RankOnlyWork), ItemStatus::Unknown, "{}", shown(&lone));
     let all = run(&project(&[("train.py", &main("    keep(model)\n")), ("keeping.py", saving)]));
-    assert_ne!(status(&all, Item::RankOnlyWork), ItemStatus::Suspect, "{}", shown(&all));
+    assert_ne!(status(&all, Item::UnsyncedBuffers), ItemStatus::Suspect, "{}", shown(&all));
 }
 
 // ---- a notebook ----
@@ -380,5 +381,124 @@ fn the_same_places_fail_where_they_are_wrong() {
     for (item, edits) in wrong {
         let diagnosis = run(&odd(edits));
         assert_eq!(status(&diagnosis, *item), ItemStatus::Fail, "{}\n{}", item.slug(), shown(&diagnosis));
+    }
+}
+
+// ---- work of one rank: passed only where it is light ----
+
+fn alone(lines: &str) -> Evidence {
+    let barrier = "        dist.barrier()\n";
+    let branch = format!("        if rank == 0:\n            {}\n{barrier}", lines.replace('\n', "\n            "));
+    odd(&[
+        ("import os\n", "import copy\nimport os\nfrom torch.utils.checkpoint import checkpoint\n"),
+        (barrier, &branch),
+    ])
+}
+
+#[test]
+fn a_copy_of_the_weights_on_one_rank_is_a_lone_buffer_and_never_passes() {
+    for lines in [
+        "ema = {k: v.clone() for k, v in model.state_dict().items()}",
+        "ema = {}\nfor k, v in model.module.state_dict().items():\n    ema[k] = v.detach().clone()",
+        "ema = copy.deepcopy(model)",
+        "ema = copy.deepcopy(model.state_dict())",
+    ] {
+        let diagnosis = run(&alone(lines));
+        assert_eq!(status(&diagnosis, Item::UnsyncedBuffers), ItemStatus::Suspect, "{lines}\n{}", shown(&diagnosis));
+        let claim = diagnosis.findings.iter().find(|f| f.item == Item::UnsyncedBuffers).unwrap();
+        assert_eq!(claim.label, Some(CauseLabel::Rank0AuxBuffers));
+        assert!(claim.claim.contains("keeps a copy of the weights on one rank only"), "{}", claim.claim);
+        assert_eq!(status(&diagnosis, Item::RankOnlyWork), ItemStatus::Unknown, "{lines}\n{}", shown(&diagnosis));
+        let why = diagnosis.findings.iter().find(|f| f.item == Item::RankOnlyWork).unwrap();
+        assert!(why.claim.contains("a copy of the weights"), "{}", why.claim);
+    }
+    // The same on all ranks is no lone buffer.
+    let barrier = "        dist.barrier()\n";
+    let all = run(&odd(&[(
+        barrier,
+        "        ema = {k: v.clone() for k, v in model.state_dict().items()}\n        dist.barrier()\n",
+    )]));
+    assert_ne!(status(&all, Item::UnsyncedBuffers), ItemStatus::Suspect, "{}", shown(&all));
+}
+
+#[test]
+fn a_copy_that_passes_through_the_gpu_is_told_as_such() {
+    let diagnosis = run(&alone("ema = copy.deepcopy(model).cpu()"));
+    assert_eq!(status(&diagnosis, Item::UnsyncedBuffers), ItemStatus::Suspect, "{}", shown(&diagnosis));
+    let claim = diagnosis.findings.iter().find(|f| f.item == Item::UnsyncedBuffers).unwrap();
+    assert!(claim.claim.contains("before the copy goes to the host"), "{}", claim.claim);
+}
+
+#[test]
+fn branches_that_only_save_and_print_pass_and_others_are_left_open() {
+    for lines in [
+        "print(epoch)",
+        "torch.save(model.module.state_dict(), 'last.pt')",
+        "ema = {k: v.detach().to('cpu', copy=True) for k, v in model.state_dict().items()}",
+    ] {
+        let diagnosis = run(&alone(lines));
+        assert_eq!(status(&diagnosis, Item::RankOnlyWork), ItemStatus::Pass, "{lines}\n{}", shown(&diagnosis));
+        assert_ne!(status(&diagnosis, Item::UnsyncedBuffers), ItemStatus::Suspect, "{lines}\n{}", shown(&diagnosis));
+    }
+    for (lines, reason) in [
+        ("y = checkpoint(model.module.block, x)", "activation checkpointing"),
+        ("y = model(x)", "a forward pass"),
+        ("look(model)", "a call of code that was not read"),
+    ] {
+        let diagnosis = run(&alone(lines));
+        assert_eq!(status(&diagnosis, Item::RankOnlyWork), ItemStatus::Unknown, "{lines}\n{}", shown(&diagnosis));
+        let why = diagnosis.findings.iter().find(|f| f.item == Item::RankOnlyWork).unwrap();
+        assert!(why.claim.contains(reason), "{}", why.claim);
+    }
+    // Checkpointing that depends on the rank has an item of its own.
+    let diagnosis = run(&alone("y = checkpoint(model.module.block, x)"));
+    assert_eq!(status(&diagnosis, Item::AccumulationCheckpointing), ItemStatus::Suspect, "{}", shown(&diagnosis));
+}
+
+#[test]
+fn what_is_offered_against_a_lone_copy_is_not_held_against_who_takes_it() {
+    let faulty = run(&alone("ema = copy.deepcopy(model)"));
+    let remedy = rankscope_diagnosis::item_remedy(Item::UnsyncedBuffers, &[]).text;
+    let added: Vec<&str> = remedy.lines().filter_map(|line| line.strip_prefix("+ ")).collect();
+    assert!(!added.is_empty(), "{remedy}");
+    assert_eq!(status(&faulty, Item::UnsyncedBuffers), ItemStatus::Suspect);
+    let mended = run(&alone(&added.join("\n")));
+    assert_ne!(status(&mended, Item::UnsyncedBuffers), ItemStatus::Suspect, "{}", shown(&mended));
+    assert_eq!(status(&mended, Item::RankOnlyWork), ItemStatus::Pass, "{}", shown(&mended));
+}
+
+#[test]
+fn a_program_without_loop_and_guard_is_taken_as_the_program() {
+    let text = "import torch\nimport torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel as \
+                DDP\nfrom net import Net\nfrom engine import fit\n\ndist.init_process_group('nccl')\nmodel = \
+                DDP(Net().to('cuda'))\nfit(model)\n";
+    let diagnosis = run(&with(stray_contexts(), script("train.py", text)));
+    assert_eq!(diagnosis.causes[0].label, CauseLabel::CtxNoSetDevice, "{}", shown(&diagnosis));
+    let why = &diagnosis.causes[0].why;
+    assert!(why.iter().any(|why| why.contains("Nothing in the script makes a GPU current")), "{why:?}");
+    // A module of the same lines in functions proves nothing: who calls it may bind the process.
+    let module = "import torch\nimport torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel as \
+                  DDP\n\ndef setup(model):\n    dist.init_process_group('nccl')\n    return DDP(model)\n";
+    let alone = run(&with(stray_contexts(), script("setup.py", module)));
+    let label = CauseLabel::CtxNoSetDevice;
+    assert!(confidence(&alone, label) + 0.1 < confidence(&diagnosis, label), "{:?}", alone.causes[0]);
+}
+
+// ---- the samples of the documentation ----
+
+#[test]
+fn what_the_documentation_shows_as_right_is_left_alone_and_as_wrong_never_passes() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/samples/items");
+    for item in Item::ALL.iter().filter(|item| **item != Item::Verified) {
+        let read = |side: &str| {
+            let name = format!("{}_{side}.py", item.slug());
+            let text = std::fs::read_to_string(folder.join(&name)).unwrap();
+            run(&script(&name, &text))
+        };
+        let right = read("right");
+        let own = status(&right, *item);
+        assert!(!matches!(own, ItemStatus::Fail | ItemStatus::Suspect), "{} right\n{}", item.slug(), shown(&right));
+        let wrong = read("wrong");
+        assert_ne!(status(&wrong, *item), ItemStatus::Pass, "{} wrong\n{}", item.slug(), shown(&wrong));
     }
 }

@@ -6,8 +6,9 @@ use proptest::prelude::*;
 use rankscope_ingest::{Limits, ReadContext, ReadError, python_script};
 use rankscope_model::DeviceClass::{AskedCurrent, Auto, Cpu, Current, Literal, LocalRank, Rank};
 use rankscope_model::{
-    ArtifactId, ArtifactKind, DeviceClass, Evidence, Fact, FactKind, FlowProcess, Framework, GuardKind, Kept, Launcher,
-    LoaderRole, LoopKind, MapLocation, Place, RankWork, SamplerUse, ScriptEvidence, ScriptFact, SetDeviceHow,
+    ArtifactId, ArtifactKind, CopyPlace, DeviceClass, Evidence, Fact, FactKind, FlowProcess, Framework, GuardKind,
+    Kept, Launcher, LoaderRole, LoopKind, MapLocation, Place, RankWork, SamplerUse, ScriptEvidence, ScriptFact,
+    SetDeviceHow,
 };
 use std::path::PathBuf;
 
@@ -326,7 +327,7 @@ main(dist.get_rank())
     branches.sort();
     let expected = [
         (21, vec![RankWork::GraphTrace]),
-        (27, vec![RankWork::Eval, RankWork::Save]),
+        (27, vec![RankWork::Eval, RankWork::Save, RankWork::Forward]),
         (32, vec![]),
         (35, vec![RankWork::ObjectGather]),
     ];
@@ -335,6 +336,109 @@ main(dist.get_rank())
         assert!(one(&script, kind).is_rank_only(), "{kind:?}");
     }
     assert_eq!(one(&script, FactKind::EvalLoop).in_loop, Some(LoopKind::Epoch));
+}
+
+#[test]
+fn copies_of_the_weights_are_told_with_where_they_are_made() {
+    let on_gpu = [
+        "ema = copy.deepcopy(model)",
+        "ema = copy.deepcopy(model.state_dict())",
+        "ema = {k: v.clone() for k, v in model.state_dict().items()}",
+        "ema = {k: v.detach().clone() for k, v in model.module.state_dict().items()}",
+        "ema = [p.detach().clone() for p in model.parameters()]",
+        "state = model.state_dict()\nema = {k: v.clone() for k, v in state.items()}",
+        "ema = {}\nfor name, p in model.named_parameters():\n    if p.requires_grad:\n        ema[name] = p.data.clone()",
+        "ema = []\nfor p in model.parameters():\n    ema.append(p.clone())",
+        "ema = timm.utils.ModelEmaV2(model)",
+    ];
+    let through = [
+        "ema = copy.deepcopy(model).cpu()",
+        "ema = copy.deepcopy(model).to('cpu')",
+        "ema = copy.deepcopy(model).eval().requires_grad_(False).cpu()",
+        "ema = timm.utils.ModelEmaV2(model, device='cpu')",
+    ];
+    let on_host = [
+        "ema = {k: v.detach().to('cpu', copy=True) for k, v in model.state_dict().items()}",
+        "ema = {k: v.cpu().clone() for k, v in model.state_dict().items()}",
+        "ema = {}\nfor k, v in model.state_dict().items():\n    ema[k] = v.clone().cpu()",
+    ];
+    let none = [
+        "names = [k for k, v in model.state_dict().items()]",
+        "norms = [p.grad.clone() for p in model.parameters()]",
+        "kept = {k: v.clone() for k, v in batch.items()}",
+        "count = sum(p.numel() for p in model.parameters())",
+        "for k, v in model.state_dict().items():\n    print(k, v.shape)",
+    ];
+    let read = |line: &str| {
+        let body = format!(
+            "import copy, timm\nmodel = Net().cuda()\nif dist.get_rank() == 0:\n    {}\n",
+            line.replace('\n', "\n    ")
+        );
+        with_head(&body)
+    };
+    let places = |script: &ScriptEvidence| -> Vec<CopyPlace> {
+        let place = |fact: &ScriptFact| if let Fact::ModelCopy { place, .. } = &fact.what { *place } else { panic!() };
+        script.all(FactKind::ModelCopy).map(place).collect()
+    };
+    let lists: [(&[&str], &[CopyPlace]); 4] = [
+        (&on_gpu, &[CopyPlace::WithModel]),
+        (&through, &[CopyPlace::ThroughGpu]),
+        (&on_host, &[CopyPlace::Host]),
+        (&none, &[]),
+    ];
+    for (lines, expected) in lists {
+        for line in lines {
+            let script = read(line);
+            assert_eq!(places(&script), expected, "{line}");
+            assert!(script.all(FactKind::ModelCopy).all(ScriptFact::is_rank_only), "{line}");
+            let Fact::RankBranch { work } = &one(&script, FactKind::RankBranch).what else { panic!() };
+            let is_open = expected.first().is_some_and(|place| *place != CopyPlace::Host);
+            assert_eq!(work.contains(&RankWork::ModelCopy), is_open, "{line}: {work:?}");
+        }
+    }
+}
+
+#[test]
+fn what_a_branch_on_the_rank_does_beside_printing_is_named() {
+    let work = |line: &str| {
+        let script = with_head(&format!(
+            "from torch.utils.checkpoint import checkpoint\nfrom tools import look, save_all\nmodel = Net().cuda()\nif dist.get_rank() == 0:\n    {line}\n"
+        ));
+        let Fact::RankBranch { work } = &one(&script, FactKind::RankBranch).what else { panic!() };
+        work.clone()
+    };
+    assert_eq!(work("x = checkpoint(block, x)"), [RankWork::Checkpointing]);
+    assert_eq!(work("y = model(x)"), [RankWork::Forward]);
+    assert_eq!(work("look(model)"), [RankWork::Elsewhere]);
+    assert_eq!(work("look(7)"), []);
+    assert_eq!(work("save_all(model)"), []);
+    assert_eq!(work("print(loss.item())"), []);
+    assert_eq!(work("model.to('cpu')"), []);
+}
+
+#[test]
+fn a_program_needs_neither_a_loop_nor_a_main_guard() {
+    let programs = [
+        "torch.cuda.set_device(0)\ndist.init_process_group('nccl')\n",
+        "model = DDP(Net().cuda())\n",
+        "def main():\n    torch.optim.AdamW(model.parameters())\n\nmain()\n",
+        "from engine import main\nmain()\n",
+        "import fire\nfrom engine import work\nfire.Fire(work)\n",
+        "model = Net()\nmodel.cuda()\n",
+    ];
+    for text in programs {
+        assert!(with_head(text).is_entry, "{text}");
+    }
+    let modules = [
+        "def setup():\n    torch.cuda.set_device(0)\n    dist.init_process_group('nccl')\n",
+        "class Net(torch.nn.Module):\n    def forward(self, x):\n        return self.layer(x).cuda()\n",
+        "MEAN = torch.tensor([0.5, 0.5])\nNAMES = ['a', 'b']\ntorch.backends.cudnn.benchmark = True\n",
+        "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = '0'\n",
+        "train_loader = DataLoader(ds, 8)\n",
+    ];
+    for text in modules {
+        assert!(!with_head(text).is_entry, "{text}");
+    }
 }
 
 #[test]

@@ -63,7 +63,7 @@ pub use probe::{
 };
 pub use report::{Report, RunInfo, RunSummary, ShareInfo};
 pub use script::{
-    DeviceClass, DeviceExpr, Fact, FactKind, Flow, FlowProcess, Framework, Guard, GuardKind, Kept, Launcher,
+    CopyPlace, DeviceClass, DeviceExpr, Fact, FactKind, Flow, FlowProcess, Framework, Guard, GuardKind, Kept, Launcher,
     LoaderRole, LoopKind, MapLocation, RankWork, SamplerUse, ScriptEvidence, ScriptFact, SetDeviceHow,
 };
 pub use subject::{Phase, Quantity, Subject};

@@ -20,7 +20,8 @@ pub struct ScriptEvidence {
     /// How its processes are started, as far as the script tells; ascending, each once.
     #[serde(default)]
     pub launchers: Vec<Launcher>,
-    /// The file is run, not only imported: it has a main guard, or calls at top level that train.
+    /// The file is run, not only imported: it has a main guard, or does at top level what programs do and modules do
+    /// not (train, start processes, bind a GPU, wrap a model, build an optimizer, call `main()`).
     pub is_entry: bool,
     /// The whole file was understood. `false` after a syntax error or when a bound was met: then the absence of a
     /// fact says nothing.
@@ -609,6 +610,9 @@ facts! {
     ModelCopy {
         /// As written.
         what: String,
+        /// Where it is made and kept.
+        #[serde(default)]
+        place: CopyPlace,
     }
     /// Samples are drawn, text is generated, or images are logged.
     Sampling {
@@ -733,6 +737,20 @@ pub enum LoaderRole {
     Unknown,
 }
 
+/// Where a copy of the weights is made and kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CopyPlace {
+    /// Where the model is: on its GPU, once it was moved there.
+    #[default]
+    WithModel,
+    /// Made where the model is, as a whole, and only then moved to the host: `copy.deepcopy(model).cpu()`. The GPU holds
+    /// both for a moment.
+    ThroughGpu,
+    /// On the host, tensor by tensor: nothing is allocated on the GPU for it.
+    Host,
+}
+
 /// Work that one rank may do on top of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -761,6 +779,16 @@ pub enum RankWork {
     Buffer,
     /// Something is put on a GPU.
     Placement,
+    /// A second copy of the weights, in the memory of the host.
+    HostCopy,
+    /// Activation checkpointing: what the rank keeps for the backward pass differs.
+    Checkpointing,
+    /// Gradient accumulation, or a step without communication.
+    GradAccumulation,
+    /// The model is run.
+    Forward,
+    /// The model or a loader is handed to code that was not read.
+    Elsewhere,
 }
 
 impl RankWork {
@@ -779,6 +807,11 @@ impl RankWork {
             Self::Accumulation => "accumulation of tensors",
             Self::Buffer => "a buffer",
             Self::Placement => "placement on a GPU",
+            Self::HostCopy => "a copy of the weights in host memory",
+            Self::Checkpointing => "activation checkpointing",
+            Self::GradAccumulation => "gradient accumulation",
+            Self::Forward => "a forward pass",
+            Self::Elsewhere => "a call of code that was not read, with the model or a loader",
         }
     }
 }

@@ -92,6 +92,7 @@ impl<'a> Walker<'a> {
             | Expr::Generator(ast::ExprGenerator { elt, generators, .. }) => {
                 self.generators(generators);
                 let element = self.eval(elt);
+                self.copies_weights(expr, elt, generators);
                 // `[model(x) for x in xs]`: as many as there are; what one keeps, all keep.
                 element.tensor().map_or(Value::Unknown, Value::Tensor)
             }
@@ -101,6 +102,7 @@ impl<'a> Walker<'a> {
                     self.eval(key);
                 }
                 let value = self.eval(&comp.value);
+                self.copies_weights(expr, &comp.value, &comp.generators);
                 value.tensor().map_or(Value::Unknown, Value::Tensor)
             }
             Expr::TString(_)

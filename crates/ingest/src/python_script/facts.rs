@@ -5,7 +5,8 @@
 use super::source::Source;
 use super::value::FactId;
 use rankscope_model::{
-    ArtifactId, Fact, FactKind, Flow, Framework, Guard, GuardKind, Launcher, LoopKind, RankWork, ScriptFact,
+    ArtifactId, CopyPlace, DeviceClass, Fact, FactKind, Flow, FlowProcess, Framework, Guard, GuardKind, Launcher,
+    LoopKind, RankWork, ScriptFact, SetDeviceHow,
 };
 use ruff_text_size::TextSize;
 use std::collections::{BTreeSet, HashMap};
@@ -71,6 +72,32 @@ impl<'s> Facts<'s> {
         Some(id)
     }
 
+    /// The fact of a kind at a place, if it was met.
+    pub(super) fn find(&self, offset: TextSize, kind: FactKind) -> Option<FactId> {
+        self.at.get(&(offset, kind)).copied()
+    }
+
+    /// Something is done at top level, calls followed, that programs do and modules do not.
+    pub(super) fn run_a_program(&self) -> bool {
+        let is_top = |fact: &&ScriptFact| fact.flow.process == FlowProcess::Main && fact.flow.root == 0;
+        self.list.iter().filter(is_top).any(|fact| match &fact.what {
+            Fact::SetDevice { how, .. } => *how == SetDeviceHow::SetDevice,
+            Fact::InitProcessGroup { .. }
+            | Fact::ModelToDevice { .. }
+            | Fact::WrapDdp { .. }
+            | Fact::WrapFsdp { .. }
+            | Fact::DataParallel { .. }
+            | Fact::OptimizerBuilt { .. }
+            | Fact::EpochLoop { .. }
+            | Fact::EvalLoop { .. }
+            | Fact::TrainerBuilt { .. }
+            | Fact::Spawn { .. }
+            | Fact::SaveState { .. }
+            | Fact::EngineBuilt { .. } => true,
+            _ => false,
+        })
+    }
+
     pub(super) fn get(&self, id: FactId) -> Option<&ScriptFact> {
         self.list.get(id)
     }
@@ -115,13 +142,17 @@ pub(super) fn rank_work(what: &Fact) -> Option<RankWork> {
         Fact::ObjectCollective { .. } => RankWork::ObjectGather,
         Fact::SaveState { .. } => RankWork::Save,
         Fact::FullStateDict { .. } => RankWork::FullStateDict,
+        Fact::ModelCopy { place: CopyPlace::Host, .. } => RankWork::HostCopy,
         Fact::ModelCopy { .. } => RankWork::ModelCopy,
         Fact::Sampling { .. } => RankWork::Sampling,
         Fact::GraphTrace { .. } => RankWork::GraphTrace,
         Fact::TorchLoad { .. } => RankWork::Load,
         Fact::Accumulation { .. } => RankWork::Accumulation,
         Fact::RegisterBuffer { .. } => RankWork::Buffer,
+        Fact::ModelToDevice { device, .. } if device.class == DeviceClass::Cpu => return None,
         Fact::ModelToDevice { .. } | Fact::NamedDevice { .. } => RankWork::Placement,
+        Fact::Checkpointing { .. } => RankWork::Checkpointing,
+        Fact::NoSync { .. } | Fact::GradAccumulation { .. } => RankWork::GradAccumulation,
         _ => return None,
     })
 }

@@ -153,7 +153,7 @@ fn walk(source: &Source, facts: Facts<'_>) -> (ScriptEvidence, Vec<Warning>) {
             "the script is too large or calls too deep to be followed to its end; some of it was left out".to_owned(),
         );
     }
-    let is_entry = walker.seen.main_guard || walker.seen.trains_on_import;
+    let is_entry = walker.seen.main_guard || walker.seen.runs_on_import || walker.facts.run_a_program();
     finish(&mut walker);
     let frameworks = walker.facts.frameworks.iter().copied().collect();
     let launchers = walker.facts.launchers.iter().copied().collect();

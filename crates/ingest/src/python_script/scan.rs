@@ -3,6 +3,7 @@
 
 use super::names;
 use super::source::Source;
+use rankscope_model::CopyPlace;
 use ruff_python_ast::visitor::{Visitor, walk_expr, walk_stmt};
 use ruff_python_ast::{self as ast, Expr, Operator, Stmt};
 use ruff_text_size::Ranged;
@@ -297,6 +298,67 @@ pub(super) fn never_returns(expr: &Expr) -> bool {
         }
         _ => false,
     }
+}
+
+/// A call by which a program begins: `main()`, `cli()`, `trainer.fit(model)`, `fire.Fire(main)`.
+pub(super) fn starts_program(expr: &Expr) -> bool {
+    let Expr::Call(call) = expr else { return false };
+    last_name(&call.func)
+        .is_some_and(|name| matches!(name, "main" | "train" | "run" | "fit" | "launch" | "cli" | "Fire"))
+}
+
+/// What a loop keeps of each turn that is a copy: the value of `kept[k] = v.clone()` or `kept.append(v.clone())`.
+pub(super) fn kept_copy(body: &[Stmt]) -> Option<&Expr> {
+    struct Kept<'a>(Option<&'a Expr>);
+    impl<'a> Kept<'a> {
+        fn see(&mut self, value: &'a Expr) {
+            if self.0.is_none() && copies(value).is_some() {
+                self.0 = Some(value);
+            }
+        }
+    }
+    impl<'a> Visitor<'a> for Kept<'a> {
+        fn visit_stmt(&mut self, stmt: &'a Stmt) {
+            match stmt {
+                Stmt::FunctionDef(_) | Stmt::ClassDef(_) => return,
+                Stmt::Assign(assign) if matches!(&*assign.targets, [Expr::Subscript(_)]) => self.see(&assign.value),
+                _ => {}
+            }
+            walk_stmt(self, stmt);
+        }
+
+        fn visit_expr(&mut self, expr: &'a Expr) {
+            if let Expr::Call(call) = expr
+                && let Expr::Attribute(attribute) = &*call.func
+                && attribute.attr.as_str() == "append"
+                && let Some(value) = call.arguments.args.first()
+            {
+                self.see(value);
+            }
+            walk_expr(self, expr);
+        }
+    }
+    let mut kept = Kept(None);
+    for stmt in body {
+        kept.visit_stmt(stmt);
+    }
+    kept.0
+}
+
+/// Whether an expression makes a copy of a weight, and whether that is on the host. Gradients are no weights.
+pub(super) fn copies(value: &Expr) -> Option<CopyPlace> {
+    if mentions(value, |name| name == "grad") {
+        None
+    } else if mentions(value, |name| matches!(name, "cpu" | "numpy")) {
+        Some(CopyPlace::Host)
+    } else {
+        mentions(value, |name| matches!(name, "clone" | "deepcopy")).then_some(CopyPlace::WithModel)
+    }
+}
+
+/// Names by which all weights of a model are gone through.
+pub(super) fn is_weights(name: &str) -> bool {
+    matches!(name, "state_dict" | "parameters" | "named_parameters" | "named_buffers")
 }
 
 /// Whether some name or text in an expression is such a word.

@@ -90,6 +90,7 @@ impl<'a> Walker<'a> {
             }
             Stmt::Expr(expr) => {
                 let value = self.eval(&expr.value);
+                self.seen.runs_on_import |= self.frames.len() == 1 && scan::starts_program(&expr.value);
                 if scan::never_returns(&expr.value) {
                     return Next::Ends;
                 }
@@ -338,6 +339,7 @@ impl<'a> Walker<'a> {
             let no_grad = self.no_grad > 0 || (self.spend(scan::length(&each.body)) && scan::has_no_grad(&each.body));
             self.fact(each.start(), Fact::EvalLoop { what, no_grad, sharded });
         }
+        self.keeps_weights(&each.iter, &each.body);
         let item = match &iterated {
             Value::Tuple(parts) => parts.iter().cloned().reduce(Value::join).unwrap_or(Value::Unknown),
             _ => Value::Unknown,
@@ -367,7 +369,7 @@ impl<'a> Walker<'a> {
 
     fn loop_body(&mut self, kind: LoopKind, scan: BodyScan, body: &'a [Stmt]) {
         if self.frames.len() == 1 && scan.trains {
-            self.seen.trains_on_import = true;
+            self.seen.runs_on_import = true;
         }
         let frame = self.frames.len().saturating_sub(1);
         let held: usize = self.loops.iter().map(|each| each.assigned.len()).sum();

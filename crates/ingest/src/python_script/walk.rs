@@ -119,8 +119,8 @@ impl<'a> Args<'a> {
 pub(super) struct Seen {
     /// `if __name__ == "__main__"`.
     pub(super) main_guard: bool,
-    /// A training loop or a trainer's start at top level.
-    pub(super) trains_on_import: bool,
+    /// A training loop, a trainer's start or a call of `main()` at top level.
+    pub(super) runs_on_import: bool,
     /// `set_epoch` on something that could not be traced to its sampler.
     pub(super) set_epoch_elsewhere: bool,
 }
@@ -283,10 +283,7 @@ impl<'a> Walker<'a> {
         };
         let id = self.facts.add(at, what, here)?;
         if let Some(work) = work {
-            self.spend(self.collectors.len());
-            for set in &mut self.collectors {
-                set.insert(work);
-            }
+            self.work(work);
         }
         if let Some((class, call)) = works_on_gpu
             && self.flow.process == FlowProcess::Worker
@@ -295,6 +292,14 @@ impl<'a> Walker<'a> {
             self.worker_cuda(at, call);
         }
         Some(id)
+    }
+
+    /// Notes work in each open rank branch and followed function.
+    pub(super) fn work(&mut self, work: RankWork) {
+        self.spend(self.collectors.len());
+        for set in &mut self.collectors {
+            set.insert(work);
+        }
     }
 
     /// A worker touches CUDA here.

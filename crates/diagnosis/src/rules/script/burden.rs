@@ -3,7 +3,10 @@
 use super::{Told, place};
 use crate::fixes;
 use crate::policy::weight;
-use rankscope_model::{CauseLabel, Fact, FactKind, Framework, Item, ItemStatus, Kept, RankWork, ScriptFact, Severity};
+use crate::words;
+use rankscope_model::{
+    CauseLabel, CopyPlace, Fact, FactKind, Framework, Item, ItemStatus, Kept, RankWork, ScriptFact, Severity,
+};
 use std::collections::BTreeSet;
 
 const ITEM: Item = Item::RankOnlyWork;
@@ -27,13 +30,7 @@ pub(super) fn apply(told: &mut Told) {
         weight::GOOD,
         "draws samples on one rank only",
     );
-    heavy |= alone(
-        told,
-        FactKind::ModelCopy,
-        CauseLabel::Rank0AuxBuffers,
-        weight::GOOD,
-        "keeps a copy of the weights on one rank only",
-    );
+    copies(told);
     heavy |= alone(
         told,
         FactKind::TensorGather,
@@ -123,6 +120,30 @@ fn alone(told: &mut Told, kind: FactKind, label: CauseLabel, gain: f64, doing: &
     told.claim(ITEM, Some(label), Severity::Warning, text, &facts);
     told.fix(label, fixes::look_at(told.case.evidence, first));
     true
+}
+
+/// Copies of the weights that one rank alone keeps on its GPU (EMA, a reference model): a buffer without a twin.
+fn copies(told: &mut Told) {
+    let (label, item) = (CauseLabel::Rank0AuxBuffers, Item::UnsyncedBuffers);
+    let at = |wanted: CopyPlace| {
+        let is_there =
+            move |fact: &&ScriptFact| matches!(&fact.what, Fact::ModelCopy { place, .. } if *place == wanted);
+        let all = told.case.scripts.all(FactKind::ModelCopy).into_iter();
+        all.filter(is_there).filter(|fact| told.case.scripts.is_rank_only(fact)).collect::<Vec<_>>()
+    };
+    let (kept, passing) = (at(CopyPlace::WithModel), at(CopyPlace::ThroughGpu));
+    let (facts, gain, doing) = if kept.is_empty() {
+        (passing, weight::FAIR, "copies the whole model on the GPU of one rank before the copy goes to the host")
+    } else {
+        (kept, weight::GOOD, "keeps a copy of the weights on one rank only")
+    };
+    let Some(first) = facts.first().copied() else { return };
+    let condition = told.case.scripts.guard(first).map(|guard| guard.text.clone()).unwrap_or_default();
+    let text = format!("The script {doing} ({}, under `{condition}`).", place(told.case, first));
+    told.signal(&[label], gain, &text, &facts);
+    told.ledger.status(item, ItemStatus::Suspect);
+    told.claim(item, Some(label), Severity::Warning, text, &facts);
+    told.fix(label, fixes::look_at(told.case.evidence, first));
 }
 
 fn buffers(told: &mut Told) -> bool {
@@ -228,7 +249,7 @@ fn eval_on_all(told: &mut Told) {
     }
 }
 
-/// Branches for one rank that do nothing heavy speak for the item.
+/// Branches for one rank that do nothing heavy speak for the item; what they do beyond saving and printing leaves it open.
 fn nothing_heavy(told: &mut Told, heavy: bool) {
     if heavy || !told.case.scripts.is_whole() {
         return;
@@ -239,13 +260,30 @@ fn nothing_heavy(told: &mut Told, heavy: bool) {
         .filter_map(|fact| if let Fact::RankBranch { work } = &fact.what { Some(work.clone()) } else { None })
         .flatten()
         .collect();
-    if !branches.is_empty() && work.iter().all(|work| *work == RankWork::Save) {
-        let text = if work.is_empty() {
-            "What one rank does alone in the script is printing and the like.".to_owned()
-        } else {
-            "What one rank does alone in the script is saving and printing.".to_owned()
+    let (light, open): (Vec<RankWork>, Vec<RankWork>) =
+        work.into_iter().partition(|work| matches!(work, RankWork::Save | RankWork::HostCopy));
+    let titles = |list: &[RankWork]| list.iter().map(|work| work.title()).collect::<Vec<_>>();
+    if branches.is_empty() {
+        return;
+    }
+    if open.is_empty() {
+        let text = match titles(&light).as_slice() {
+            [] => "What one rank does alone in the script is printing and the like.".to_owned(),
+            some => format!("What one rank does alone in the script is {} and printing.", some.join(", ")),
         };
         told.ledger.status(ITEM, ItemStatus::Pass);
         told.claim(ITEM, None, Severity::Info, text, &branches);
+    } else {
+        let does_more = |fact: &&ScriptFact| match &fact.what {
+            Fact::RankBranch { work } => work.iter().any(|work| open.contains(work)),
+            _ => false,
+        };
+        let facts: Vec<&ScriptFact> = branches.iter().copied().filter(does_more).collect();
+        let first = facts.first().map(|fact| place(told.case, fact)).unwrap_or_default();
+        let text = format!(
+            "A branch on the rank does more than saving and printing ({first}): {}. Whether that takes memory on one rank only, the script alone does not tell.",
+            words::join_words(&titles(&open))
+        );
+        told.claim(ITEM, None, Severity::Info, text, &facts);
     }
 }

@@ -234,7 +234,7 @@ impl<'a> Walker<'a> {
             }
             "fit" | "train" if object().to_ascii_lowercase().contains("trainer") => {
                 if self.frames.len() == 1 {
-                    self.seen.trains_on_import = true;
+                    self.seen.runs_on_import = true;
                 }
                 None
             }

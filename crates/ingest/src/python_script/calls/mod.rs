@@ -14,7 +14,7 @@ use super::nesting::MAX_DEPTH;
 use super::scan;
 use super::value::{ClassId, Selects, Tensor, Value};
 use super::walk::{Args, Walker};
-use rankscope_model::{DeviceClass, Fact, Framework};
+use rankscope_model::{DeviceClass, Fact, Framework, RankWork};
 use ruff_python_ast::{self as ast, Expr};
 use ruff_text_size::{Ranged, TextSize};
 use std::rc::Rc;
@@ -77,7 +77,10 @@ impl<'a> Walker<'a> {
                 _ => Value::Unknown,
             },
             Value::Instance(class) => self.call_instance(class, &args),
-            Value::Model => self.model_output(),
+            Value::Model => {
+                self.work(RankWork::Forward);
+                self.model_output()
+            }
             Value::Made(path) if is_layer(&path) => self.layer_output(&path, &args),
             _ => match receiver {
                 Some(receiver) => self.call_method(call, &receiver, &args),
@@ -184,7 +187,12 @@ impl<'a> Walker<'a> {
             Some(id) => self.call_function(id, Some(Value::Instance(class)), args),
             None => Value::Unknown,
         };
-        if is_module { self.model_output() } else { value }
+        if is_module {
+            self.work(RankWork::Forward);
+            self.model_output()
+        } else {
+            value
+        }
     }
 
     /// What a model gives.
@@ -219,7 +227,9 @@ impl<'a> Walker<'a> {
             let what = self.text(call);
             self.fact(call.range_start, Fact::EvalLoop { what, no_grad: true, sharded: None });
         }
-        self.project_call(call, path);
+        if self.project_call(call, path) {
+            self.hands_over(tail, args);
+        }
         if let Some(kind) = names::rank_call(tail) {
             return Value::Rank(kind);
         }
@@ -296,8 +306,10 @@ impl<'a> Walker<'a> {
             self.fact(call.range_start, Fact::EvalLoop { what, no_grad: true, sharded: None });
         }
         if self.is_model_name(name) {
+            self.work(RankWork::Forward);
             return self.model_output();
         }
+        self.hands_over(name, args);
         let is_criterion = names::is_loss(name) || matches!(name, "criterion" | "criteria" | "objective");
         match args.values().filter_map(Value::tensor).reduce(Tensor::and) {
             Some(tensor) if is_criterion => Value::Tensor(tensor),
@@ -410,16 +422,32 @@ impl<'a> Walker<'a> {
         self.model_names.contains(name) || names::is_model(name)
     }
 
-    /// A file of the project is called.
-    fn project_call(&mut self, call: &'a ast::ExprCall, path: &str) {
+    /// Code that is not read here is given the model or a loader: what it does with them is open. What saves or logs
+    /// by its name does so.
+    fn hands_over(&mut self, name: &str, args: &Args<'a>) {
+        let name = name.to_ascii_lowercase();
+        let is_told = ["save", "log", "print", "write", "wrap"].iter().any(|word| name.contains(word));
+        let positional = args.positional.iter().map(|(expr, value)| (*expr, value));
+        let keywords = args.keywords.iter().map(|(_, expr, value)| (*expr, value));
+        let is_given = positional
+            .chain(keywords)
+            .any(|(expr, value)| matches!(value, Value::Loader(_)) || self.is_model(expr, value));
+        if is_given && !is_told {
+            self.work(RankWork::Elsewhere);
+        }
+    }
+
+    /// A file of the project is called; `false` when it is a package.
+    fn project_call(&mut self, call: &'a ast::ExprCall, path: &str) -> bool {
         let is_project = path.starts_with('.') || !names::is_package(names::root(path));
         if !is_project {
-            return;
+            return false;
         }
         if let Some((module, name)) = path.rsplit_once('.') {
             let (module, name) = (module.to_owned(), name.to_owned());
             self.fact(call.range_start, Fact::CallsImported { module, name });
         }
+        true
     }
 
     /// GPUs named in keywords: `device="cuda:0"`, `device_id=0`, `device_map={"": 0}`.

@@ -182,6 +182,7 @@ impl<'a> Walker<'a> {
                 Value::State { of_optimizer, .. } => return Some(Value::State { of_optimizer, on_cpu: true }),
                 _ => {
                     return if self.is_model(receiver.expr, &receiver.base) {
+                        self.copy_goes_to_host(receiver.expr);
                         Some(Value::Model)
                     } else {
                         Some(Value::Host)
@@ -192,6 +193,9 @@ impl<'a> Walker<'a> {
         };
         let how = if receiver.name == "cuda" { ".cuda()" } else { ".to()" };
         if self.is_model(receiver.expr, &receiver.base) {
+            if device.class == DeviceClass::Cpu {
+                self.copy_goes_to_host(receiver.expr);
+            }
             let model = self.text(receiver.expr);
             self.fact(at, Fact::ModelToDevice { model, device });
             return Some(match &receiver.base {

@@ -1,12 +1,13 @@
 //! Checkpoints, optimizers, buffers and copies of weights: what is loaded, saved, gathered and kept.
 
 use super::Receiver;
+use crate::python_script::eval::device_class;
 use crate::python_script::names;
 use crate::python_script::scan;
 use crate::python_script::value::Value;
 use crate::python_script::walk::{Args, Walker};
-use rankscope_model::{Bytes, DeviceClass, DeviceExpr, Fact, Framework, MapLocation};
-use ruff_python_ast::{self as ast, Expr};
+use rankscope_model::{Bytes, CopyPlace, DeviceClass, DeviceExpr, Fact, FactKind, Framework, MapLocation};
+use ruff_python_ast::{self as ast, Expr, Stmt};
 use ruff_text_size::{Ranged, TextSize};
 use std::rc::Rc;
 
@@ -35,12 +36,18 @@ impl<'a> Walker<'a> {
             }
             "copy.deepcopy" => {
                 let (expr, value) = args.at(0)?;
-                if self.is_model(expr, value) {
-                    let what = self.text(call);
-                    self.fact(at, Fact::ModelCopy { what });
-                    return Some(Value::Model);
-                }
-                return None;
+                let place = match value {
+                    Value::State { on_cpu: true, .. } => CopyPlace::Host,
+                    _ => CopyPlace::WithModel,
+                };
+                let value = match value {
+                    Value::State { .. } => value.clone(),
+                    value if self.is_model(expr, value) => Value::Model,
+                    _ => return None,
+                };
+                let what = self.text(call);
+                self.fact(at, Fact::ModelCopy { what, place });
+                return Some(value);
             }
             _ => {}
         }
@@ -64,7 +71,11 @@ impl<'a> Walker<'a> {
             | "EMAHelper"
             | "LitEma" => {
                 let what = self.text(call);
-                self.fact(at, Fact::ModelCopy { what });
+                // These copy the model where it is and then move the copy.
+                let on_host =
+                    args.keyword("device").is_some_and(|(_, value)| device_class(value) == Some(DeviceClass::Cpu));
+                let place = if on_host { CopyPlace::ThroughGpu } else { CopyPlace::WithModel };
+                self.fact(at, Fact::ModelCopy { what, place });
                 Some(Value::Made(Rc::clone(path)))
             }
             "FullStateDictConfig" | "FullOptimStateDictConfig" | "StateDictOptions" => {
@@ -128,6 +139,64 @@ impl<'a> Walker<'a> {
                 Some(if is_model { Value::Model } else { Value::Made(Rc::clone(path)) })
             }
             _ => None,
+        }
+    }
+
+    /// `{k: v.clone() for k, v in model.state_dict().items()}`: all weights once more.
+    pub(in crate::python_script) fn copies_weights(
+        &mut self,
+        expr: &'a Expr,
+        element: &'a Expr,
+        generators: &'a [ast::Comprehension],
+    ) {
+        if !self.spend(expr.range().len().to_usize()) || !generators.iter().any(|each| self.is_over_weights(&each.iter))
+        {
+            return;
+        }
+        if let Some(place) = scan::copies(element) {
+            let what = self.text(expr);
+            self.fact(expr.start(), Fact::ModelCopy { what, place });
+        }
+    }
+
+    /// The same as a loop: `for k, v in model.state_dict().items(): kept[k] = v.clone()`.
+    pub(in crate::python_script) fn keeps_weights(&mut self, iter: &'a Expr, body: &'a [Stmt]) {
+        if !self.is_over_weights(iter) || !self.spend(scan::length(body)) {
+            return;
+        }
+        let Some(value) = scan::kept_copy(body) else { return };
+        if let Some(place) = scan::copies(value) {
+            let what = self.text(value);
+            self.fact(value.start(), Fact::ModelCopy { what, place });
+        }
+    }
+
+    /// Goes through all weights of a model: of `model.state_dict()` and the like, or of a name that holds it.
+    fn is_over_weights(&self, iter: &'a Expr) -> bool {
+        let is_held = |expr: &'a Expr| match expr {
+            Expr::Name(name) => matches!(self.lookup(name.id.as_str()), Value::State { .. } | Value::Parameters(_)),
+            _ => false,
+        };
+        let items = match iter {
+            Expr::Call(call) => match &*call.func {
+                Expr::Attribute(attribute) if matches!(attribute.attr.as_str(), "items" | "values") => {
+                    is_held(&attribute.value)
+                }
+                _ => false,
+            },
+            other => is_held(other),
+        };
+        items || scan::mentions(iter, scan::is_weights)
+    }
+
+    /// A copy of the weights that was made where the model is goes to the host: `copy.deepcopy(model).cpu()`.
+    pub(super) fn copy_goes_to_host(&mut self, copy: &'a Expr) {
+        let Expr::Call(call) = copy else { return };
+        let Some(id) = self.facts.find(call.range_start, FactKind::ModelCopy) else { return };
+        if let Some(Fact::ModelCopy { place, .. }) = self.facts.what_mut(id)
+            && *place == CopyPlace::WithModel
+        {
+            *place = CopyPlace::ThroughGpu;
         }
     }
 
