@@ -38,9 +38,17 @@ impl Process {
     }
 
     fn serve(extra: &[&str], stub: &Stub, data: &Path) -> Self {
-        let mut arguments = vec!["serve", "--listen", "127.0.0.1:0"];
+        Self::serve_at("127.0.0.1:0", extra, stub, data)
+    }
+
+    fn serve_at(listen: &str, extra: &[&str], stub: &Stub, data: &Path) -> Self {
+        let mut arguments = vec!["serve", "--listen", listen];
         arguments.extend(extra);
         Self::start(&arguments, stub, ("--data", data))
+    }
+
+    fn agent(node: &str, server: &str, stub: &Stub, spool: &Path) -> Self {
+        Self::start(&["agent", "--node", node, "--server", server], stub, ("--spool", spool))
     }
 
     fn address(&self) -> String {
@@ -108,14 +116,41 @@ fn a_server_leaves_its_own_gpus_alone_when_it_is_told_to_and_shows_those_of_agen
     let (stub, data) = (Stub::new(CONTEXTS), tempfile::tempdir().unwrap());
     let serving = Process::serve(&["--no-sampler"], &stub, &data.path().join("data"));
     let server = format!("http://{}", serving.address());
-    let agent = Process::start(
-        &["agent", "--node", "gpu7", "--server", &server],
-        &stub,
-        ("--spool", &data.path().join("spool")),
-    );
+    let agent = Process::agent("gpu7", &server, &stub, &data.path().join("spool"));
     serving.node("eight processes on the first card", |node| on_first_card(node) == 8);
     assert_eq!(serving.nodes().len(), 1, "only the agent's");
     assert!(serving.nodes()[0].to_string().contains("gpu7"));
     agent.end();
+    serving.end();
+}
+
+#[test]
+fn two_agents_lose_nothing_while_the_server_is_killed_and_comes_back() {
+    let (stub, folder) = (Stub::new(CONTEXTS), tempfile::tempdir().unwrap());
+    let data = folder.path().join("data");
+    let serving = Process::serve(&["--no-sampler"], &stub, &data);
+    let address = serving.address();
+    let server = format!("http://{address}");
+    let names = ["gpu-a", "gpu-b"];
+    let agents = names.map(|name| Process::agent(name, &server, &stub, &folder.path().join(name)));
+    let is = |node: &Value, name: &str| node["node"] == name;
+    let newest = |node: &Value| node["heard_at"].as_i64().unwrap_or(0);
+    let seen = names.map(|name| newest(&serving.node(name, |node| is(node, name) && on_first_card(node) > 0)));
+    drop(serving); // SIGKILL
+    thread::sleep(Duration::from_secs(3));
+
+    let serving = Process::serve_at(&address, &["--no-sampler"], &stub, &data);
+    for (name, before) in names.iter().zip(seen) {
+        serving.node("newer samples", |node| is(node, name) && newest(node) > before + 3_000_000);
+    }
+    for agent in agents {
+        agent.end();
+    }
+    // The positions of a source have no gap unless it says itself what it gave up, and the node would tell that.
+    for name in names {
+        let node = serving.node("an end", |node| is(node, name) && node["ended"] == true);
+        assert_eq!(node["notes"].as_array().map_or(0, Vec::len), 0, "{node:#}");
+    }
+    assert_eq!(serving.nodes().len(), 2);
     serving.end();
 }
