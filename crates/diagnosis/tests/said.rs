@@ -496,3 +496,28 @@ fn no_remedy_removes_a_line_that_nobody_has_written() {
         assert!(cause.remedy.lines().all(|line| !line.starts_with('-')), "{}", cause.remedy);
     }
 }
+
+#[test]
+fn a_rank_that_draws_the_large_batches_most_often_is_not_said_to_take_turns() {
+    let log = |heavy: fn(u32) -> u32| {
+        let mut build = Build::default().file("train.log", ArtifactKind::StepLog);
+        for step in 0..20 {
+            for rank in 0..4 {
+                let tokens = if rank == heavy(step) { 4000 } else { 1000 + u64::from(rank + step % 3) };
+                build = build.step(rank, Some(u64::from(step)), |record| {
+                    record.phase = Some(Phase::Train);
+                    record.batch_shape = Some(vec![1, tokens]);
+                    record.peak_allocated = mib(6000 + 3 * tokens);
+                });
+            }
+        }
+        let diagnosis = run(&build.evidence);
+        let cause = diagnosis.causes.into_iter().find(|cause| cause.label == CauseLabel::VariableShapeBatches).unwrap();
+        [cause.why, cause.against].concat().join("\n")
+    };
+    let turns = log(|step| step % 4);
+    assert!(turns.contains("four ranks take turns"), "{turns}");
+    let often = log(|step| if step % 4 == 0 { step % 3 } else { 3 });
+    assert!(!often.contains("take turns"), "{often}");
+    assert!(often.contains("Rank 3 has the largest batch at 15 of 20 uneven steps"), "{often}");
+}

@@ -221,6 +221,17 @@ fn explain_kind(case: &Case, label: CauseLabel, ledger: &mut Ledger) {
             );
         }
         (CauseLabel::VariableShapeBatches, None) if input.heavy.len() > 1 => {
+            let total: usize = input.heavy.values().sum();
+            let most = input.heavy.iter().max_by_key(|(_, n)| **n);
+            if let Some((often, n)) = most.filter(|(_, n)| **n * input.heavy.len() > total * 2) {
+                // More than twice its share: neither fixed nor by turns. Told, and held for nothing.
+                let often = words::capital(&often.to_string());
+                ledger.caveat(
+                    label,
+                    format!("{often} has the largest batch at {n} of {total} uneven steps, more often than chance would deal it."),
+                );
+                return;
+            }
             let reason = format!(
                 "The heavy rank changes: {} ranks take turns, so none is special.",
                 words::count(input.heavy.len())
