@@ -12,7 +12,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
-use std::fmt::Display;
+use std::{fmt::Display, time::Duration};
 use utoipa::ToSchema;
 
 macro_rules! kinds {
@@ -76,6 +76,7 @@ pub struct Problem {
     kind: ProblemKind,
     detail: String,
     internal: Option<String>,
+    retry_after: Option<Duration>,
 }
 
 /// Errors of the HTTP handlers.
@@ -84,7 +85,7 @@ pub type Result<T, E = Problem> = std::result::Result<T, E>;
 impl Problem {
     /// A problem with words for this occurrence: what happened, and what to do.
     pub fn new(kind: ProblemKind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), internal: None }
+        Self { kind, detail: detail.into(), internal: None, retry_after: None }
     }
 
     /// Nothing at this address.
@@ -107,6 +108,13 @@ impl Problem {
     #[must_use]
     pub fn because(mut self, cause: impl Display) -> Self {
         self.internal = Some(cause.to_string());
+        self
+    }
+
+    /// Says when another try has a point, also to programs (`Retry-After`).
+    #[must_use]
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
         self
     }
 
@@ -134,7 +142,20 @@ impl Problem {
     pub fn into_page(self) -> Response {
         self.log();
         let page = crate::http::page::message(self.kind.title(), &self.detail);
-        (self.kind.status(), page).into_response()
+        let mut response = (self.kind.status(), page).into_response();
+        self.mark(&mut response);
+        response
+    }
+
+    /// What an answer carries beside its body, whatever that is.
+    pub fn mark(&self, response: &mut Response) {
+        response.extensions_mut().insert(self.kind);
+        if let Some(wait) = self.retry_after {
+            // Rounded up: who comes at the second that was named is not sent away again.
+            let seconds = wait.as_millis().div_ceil(1000).max(1);
+            let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
+            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+        }
     }
 }
 
@@ -186,10 +207,11 @@ impl IntoResponse for Problem {
             r#type: format!("/problems/{}", self.kind.slug()),
             title: self.kind.title(),
             status: status.as_u16(),
-            detail: self.detail,
+            detail: self.detail.clone(),
         };
         let mut response = (status, Json(body)).into_response();
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        self.mark(&mut response);
         response
     }
 }
@@ -212,6 +234,14 @@ mod tests {
         let problem = Problem::from(StoreError::Io(std::io::Error::other("/secret/path")));
         assert!(!problem.detail().contains("secret"));
         assert_eq!(problem.kind(), ProblemKind::Unavailable);
+    }
+
+    #[test]
+    fn answers_say_when_to_come_back() {
+        let problem = || Problem::new(ProblemKind::TooManyGuesses, "x").retry_after(Duration::from_millis(1200));
+        assert_eq!(problem().into_response().headers()[header::RETRY_AFTER], "2");
+        assert_eq!(problem().into_page().headers()[header::RETRY_AFTER], "2");
+        assert!(!Problem::not_found().into_response().headers().contains_key(header::RETRY_AFTER));
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub mod passwords;
 pub mod render;
 pub mod series;
 pub mod service;
+pub mod share_lock;
 pub mod store;
 pub mod visible;
 

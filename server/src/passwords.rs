@@ -1,109 +1,104 @@
-//! Passwords of shares: hashing, checking, and the proof that a visitor has given the right one.
+//! Passwords of people and of shares: Argon2id, on threads of their own, a few at a time. Knows neither users nor shares.
 //!
-//! The proof is a hash over the token and the stored hash: whoever knows only the token cannot make it, no secret of
-//! the server is needed, and it ends with the share. Knows no HTTP and no store.
+//! The parameters are those that OWASP's Password Storage Cheat Sheet names first for Argon2id: 19 MiB of memory, two
+//! passes, one lane.
 
 use crate::errors::{Problem, ProblemKind, Result};
 use argon2::{
-    Argon2,
+    Algorithm, Argon2, Params, Version,
     password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString},
 };
-use sha2::{Digest, Sha256};
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::Duration;
+use tokio::{sync::Semaphore, time::timeout};
 
-/// Characters of a password, at least; guesses are slow, but not that slow.
-const LEAST_CHARS: usize = 6;
-/// Bytes of a password, at most.
-const MOST_BYTES: usize = 256;
-/// Wrong guesses at one share before it takes none for a while.
-const MOST_GUESSES: u32 = 10;
-/// How long that lasts.
-const PAUSE: Duration = Duration::from_mins(10);
+/// Memory in KiB.
+const MEMORY_KIB: u32 = 19_456;
+/// Passes over it.
+const PASSES: u32 = 2;
+/// Lanes.
+const LANES: u32 = 1;
 
-/// The hash of a password, with a fresh salt. Slow on purpose: not for an async thread.
-pub fn hash(password: &str) -> Result<String> {
-    if password.chars().count() < LEAST_CHARS || password.len() > MOST_BYTES {
-        return Err(Problem::invalid(format!("The password must have {LEAST_CHARS} to {MOST_BYTES} characters.")));
-    }
-    let salt = SaltString::encode_b64(&rand::random::<[u8; 16]>()).map_err(Problem::internal)?;
-    let hash = Argon2::default().hash_password(password.as_bytes(), &salt).map_err(Problem::internal)?;
-    Ok(hash.to_string())
+/// Passwords that are hashed at the same time; each takes a core and the memory above. One for the whole process: it is
+/// the process that has cores and memory.
+static TURNS: Semaphore = Semaphore::const_new(2);
+/// A turn must come within this.
+const TURN_WITHIN: Duration = Duration::from_secs(10);
+
+/// The hash of no password, with the parameters above: who is not known takes as long as who is.
+const NOBODY: &str = "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5LWtub3dzLWl0$\
+    AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+
+/// The PHC string of a password, with a fresh salt.
+pub async fn hash(password: String) -> Result<String> {
+    in_turn(move || {
+        let salt = SaltString::encode_b64(&rand::random::<[u8; 16]>()).map_err(Problem::internal)?;
+        Ok(hasher()?.hash_password(password.as_bytes(), &salt).map_err(Problem::internal)?.to_string())
+    })
+    .await
 }
 
-/// Whether a password is the one of a hash. Slow on purpose: not for an async thread.
-pub fn is_right(password: &str, hash: &str) -> bool {
-    password.len() <= MOST_BYTES
-        && PasswordHash::new(hash)
-            .is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok())
+/// Whether a password is the one of this PHC string. Without one: no, after the same time.
+pub async fn is_right(stored: Option<String>, password: String) -> Result<bool> {
+    in_turn(move || {
+        let stored = stored.as_deref().unwrap_or(NOBODY);
+        let stored = PasswordHash::new(stored).map_err(Problem::internal)?;
+        // The comparison inside takes the same time for every difference.
+        Ok(hasher()?.verify_password(password.as_bytes(), &stored).is_ok())
+    })
+    .await
 }
 
-/// What a visitor shows from then on.
-pub fn proof(token: &str, hash: &str) -> String {
-    let mut digest = Sha256::new();
-    digest.update(b"rankscope share proof\n");
-    digest.update(token.as_bytes());
-    digest.update(b"\n");
-    digest.update(hash.as_bytes());
-    crate::hex(&digest.finalize())
+async fn in_turn<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let Ok(turn) = timeout(TURN_WITHIN, TURNS.acquire()).await else {
+        let detail = "Many passwords are being checked at this moment. Try again in a few seconds.";
+        return Err(Problem::new(ProblemKind::Unavailable, detail).because("no turn to hash a password"));
+    };
+    let turn = turn.map_err(Problem::internal)?;
+    // Not to be ended from outside: the turn stays taken until the thread is done.
+    tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        work()
+    })
+    .await
+    .map_err(Problem::internal)?
 }
 
-/// Whether a visitor's proof is that of a share. Compared as hashes, so that time tells nothing.
-pub fn is_proof(shown: &str, token: &str, hash: &str) -> bool {
-    Sha256::digest(shown.as_bytes()) == Sha256::digest(proof(token, hash).as_bytes())
-}
-
-/// Wrong guesses by share. Lives in memory: a restart forgives.
-#[derive(Debug, Default)]
-pub struct Guesses(Mutex<HashMap<String, (u32, Instant)>>);
-
-impl Guesses {
-    /// Refuses when a share was guessed at too often lately.
-    pub fn check(&self, share: &str) -> Result<()> {
-        let mut guesses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        guesses.retain(|_, (_, since)| since.elapsed() < PAUSE);
-        match guesses.get(share) {
-            Some((count, _)) if *count >= MOST_GUESSES => {
-                let detail = "The password was wrong too often. Wait ten minutes, or ask the owner for a new link.";
-                Err(Problem::new(ProblemKind::TooManyGuesses, detail))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Counts a wrong guess.
-    pub fn wrong(&self, share: &str) {
-        let mut guesses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        guesses.entry(share.to_owned()).or_insert((0, Instant::now())).0 += 1;
-    }
+fn hasher() -> Result<Argon2<'static>> {
+    let params = Params::new(MEMORY_KIB, PASSES, LANES, None).map_err(Problem::internal)?;
+    Ok(Argon2::new(Algorithm::Argon2id, Version::V0x13, params))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
-    #[test]
-    fn only_the_right_password_opens_and_no_hash_repeats() {
-        let (one, other) = (hash("correct horse").unwrap(), hash("correct horse").unwrap());
-        assert!(one.starts_with("$argon2id$") && one != other);
-        assert!(is_right("correct horse", &one) && !is_right("correct hors", &one) && !is_right("", &one));
-        assert!(!is_right("correct horse", "nonsense"));
-        assert!(hash("short").is_err() && hash(&"x".repeat(300)).is_err());
-        assert!(is_proof(&proof("token", &one), "token", &one));
-        assert!(!is_proof(&proof("token", &other), "token", &one) && !is_proof("", "token", &one));
+    #[tokio::test]
+    async fn passwords_are_known_again_and_hashes_say_their_parameters() {
+        let stored = hash("correct horse battery".into()).await.unwrap();
+        assert!(stored.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{stored}");
+        assert!(is_right(Some(stored.clone()), "correct horse battery".into()).await.unwrap());
+        assert!(!is_right(Some(stored.clone()), "correct horse batterY".into()).await.unwrap());
+        assert_ne!(hash("correct horse battery".into()).await.unwrap(), stored, "salted");
+        assert!(
+            is_right(Some("nonsense".into()), "correct horse battery".into()).await.is_err(),
+            "no hash is no refusal"
+        );
     }
 
-    #[test]
-    fn too_many_guesses_pause_one_share() {
-        let guesses = Guesses::default();
-        for _ in 0..MOST_GUESSES {
-            guesses.check("a").unwrap();
-            guesses.wrong("a");
-        }
-        assert_eq!(guesses.check("a").unwrap_err().kind(), ProblemKind::TooManyGuesses);
-        guesses.check("b").unwrap();
+    #[tokio::test]
+    async fn nobody_takes_as_long_as_somebody() {
+        let stored = hash("correct horse battery".into()).await.unwrap();
+        let time = async |stored: Option<String>| {
+            let mut best = Duration::MAX;
+            for _ in 0..5 {
+                let started = Instant::now();
+                assert!(!is_right(stored.clone(), "guess".into()).await.unwrap());
+                best = best.min(started.elapsed());
+            }
+            best
+        };
+        let (somebody, nobody) = (time(Some(stored)).await, time(None).await);
+        assert!(nobody > somebody / 10 && somebody > nobody / 10, "{somebody:?} {nobody:?}");
     }
 }

@@ -9,8 +9,9 @@ use crate::{
     limits::Limits,
     masking,
     metrics::Metrics,
-    passwords::{self, Guesses},
+    passwords,
     series::SeriesSet,
+    share_lock::{self, Guesses},
     store::{MintedShare, NewArtifact, ShareOptions, SharedReport, Store, StoreError, new_id, now},
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -171,9 +172,10 @@ impl Service {
         }
         let password_hash = match password.filter(|password| !password.is_empty()) {
             None => None,
-            Some(password) => Some(
-                tokio::task::spawn_blocking(move || passwords::hash(&password)).await.map_err(Problem::internal)??,
-            ),
+            Some(password) => {
+                share_lock::check_choice(&password)?;
+                Some(passwords::hash(password).await?)
+            }
         };
         Ok(self.store.create_share_with(run, ShareOptions { password_hash, ..options }).await?)
     }
@@ -182,7 +184,7 @@ impl Service {
     pub async fn open_share(&self, token: &str, proof: Option<&str>) -> Result<SharedReport> {
         let shared = self.store.open_share(token).await?;
         if let Some(hash) = &shared.password_hash
-            && !proof.is_some_and(|proof| passwords::is_proof(proof, token, hash))
+            && !proof.is_some_and(|proof| share_lock::is_proof(proof, token, hash))
         {
             return Err(Problem::new(
                 ProblemKind::ShareLocked,
@@ -209,9 +211,9 @@ impl Service {
         let shared = self.store.open_share(token).await?;
         let Some(hash) = shared.password_hash else { return Ok(Some(String::new())) };
         self.guesses.check(&shared.id)?;
-        let proof = passwords::proof(token, &hash);
-        let right = tokio::task::spawn_blocking(move || passwords::is_right(&password, &hash));
-        if right.await.map_err(Problem::internal)? {
+        let proof = share_lock::proof(token, &hash);
+        // None that was ever taken is longer.
+        if password.len() <= share_lock::MOST_BYTES && passwords::is_right(Some(hash), password).await? {
             return Ok(Some(proof));
         }
         self.guesses.wrong(&shared.id);
