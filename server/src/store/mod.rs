@@ -9,6 +9,7 @@ mod checklist;
 mod live;
 mod objects;
 mod pending;
+mod projects;
 mod runs;
 mod shares;
 mod staging;
@@ -16,6 +17,7 @@ mod staging;
 pub use live::{LiveEvent, LiveFile, LiveRunRow, LiveStep};
 pub use objects::Objects;
 use pending::{Claim, Marker, Pending};
+pub use projects::Sees;
 #[cfg(test)]
 pub(crate) use runs::tests::report as tests_report;
 pub use runs::{ArtifactFile, NewArtifact, RunRow};
@@ -179,15 +181,7 @@ impl Store {
             fs::remove_file(left_over?.path())?;
         }
 
-        let options = SqliteConnectOptions::new()
-            .filename(data.join("rankscope.sqlite"))
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            // Full: a transaction is on disk when it is acknowledged, also if the power fails.
-            .synchronous(SqliteSynchronous::Full)
-            .foreign_keys(true)
-            .busy_timeout(Duration::from_secs(10));
-        let pool = SqlitePoolOptions::new().max_connections(MAX_CONNECTIONS).connect_with(options).await?;
+        let pool = connect(data, MAX_CONNECTIONS).await?;
         sqlx::migrate!().run(&pool).await?;
 
         let store = Self {
@@ -202,6 +196,27 @@ impl Store {
         store.clear_left_overs().await?;
         store.name_strangers().await?;
         Ok(store)
+    }
+
+    /// The database of a data folder alone, also while a server holds the folder: for short changes of accounts from the
+    /// command line. Whoever holds the folder has brought the database up to date; otherwise it is done here.
+    pub async fn database_beside(data: &Path) -> Result<SqlitePool, StoreError> {
+        create_private(data)?;
+        let lock = File::options().create(true).truncate(false).write(true).open(data.join("lock"))?;
+        let is_held = match lock.try_lock() {
+            Ok(()) => false,
+            Err(TryLockError::WouldBlock) => true,
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        };
+        let pool = connect(data, 1).await?;
+        if !is_held {
+            sqlx::migrate!().run(&pool).await?;
+        }
+        Ok(pool)
+    }
+
+    pub(crate) fn pool(&self) -> &SqlitePool {
+        &self.pool
     }
 
     /// Ends what an earlier process had begun and not acknowledged.
@@ -262,6 +277,18 @@ impl Store {
     }
 }
 
+async fn connect(data: &Path, connections: u32) -> Result<SqlitePool, StoreError> {
+    let options = SqliteConnectOptions::new()
+        .filename(data.join("rankscope.sqlite"))
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        // Full: a transaction is on disk when it is acknowledged, also if the power fails.
+        .synchronous(SqliteSynchronous::Full)
+        .foreign_keys(true)
+        .busy_timeout(Duration::from_secs(10));
+    Ok(SqlitePoolOptions::new().max_connections(connections).connect_with(options).await?)
+}
+
 /// Creates a folder that its owner alone can enter: logs and scripts are nobody else's business on a shared machine. One
 /// that is there already stays as its owner made it.
 fn create_private(folder: &Path) -> io::Result<()> {
@@ -283,7 +310,7 @@ pub fn now() -> UnixMicros {
     UnixMicros(i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX))
 }
 
-fn to_u64(value: i64, what: &'static str) -> Result<u64, StoreError> {
+pub(crate) fn to_u64(value: i64, what: &'static str) -> Result<u64, StoreError> {
     u64::try_from(value).map_err(|_| StoreError::Range(what))
 }
 

@@ -1,7 +1,7 @@
 //! Runs with their files and their diagnoses. Every version of a diagnosis stays.
 
-use super::{Claim, Marker, Staged, Store, StoreError, now, objects, to_u32, to_u64};
-use crate::series::SeriesSet;
+use super::{Claim, Marker, Sees, Staged, Store, StoreError, now, objects, to_u32, to_u64};
+use crate::{accounts::DEFAULT_PROJECT, series::SeriesSet};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use rankscope_model::{ArtifactInfo, ArtifactKind, Evidence, Report, RunInfo, RunSummary, UnixMicros, Verdict};
@@ -55,14 +55,25 @@ pub struct ArtifactFile {
 }
 
 impl Store {
-    /// Keeps a new run with its first version. When this returns, all of it is on disk.
+    /// Keeps a new run of the default project with its first version. When this returns, all of it is on disk.
     pub async fn create_run(
         &self,
         artifacts: Vec<NewArtifact>,
         report: Arc<Report>,
         series: Arc<SeriesSet>,
     ) -> Result<(), StoreError> {
-        self.keep(artifacts, &report, series, true).await
+        self.create_run_in(DEFAULT_PROJECT, artifacts, report, series).await
+    }
+
+    /// The same in a project, which must exist.
+    pub async fn create_run_in(
+        &self,
+        project: &str,
+        artifacts: Vec<NewArtifact>,
+        report: Arc<Report>,
+        series: Arc<SeriesSet>,
+    ) -> Result<(), StoreError> {
+        self.keep(artifacts, &report, series, Some(project)).await
     }
 
     /// Keeps more files of a run and the version that counts them in. The caller holds the run's lock, so that
@@ -73,7 +84,7 @@ impl Store {
         report: Arc<Report>,
         series: Arc<SeriesSet>,
     ) -> Result<(), StoreError> {
-        self.keep(artifacts, &report, series, false).await
+        self.keep(artifacts, &report, series, None).await
     }
 
     /// Objects, then rows. What of it was written goes again if the rest fails.
@@ -82,7 +93,7 @@ impl Store {
         artifacts: Vec<NewArtifact>,
         report: &Arc<Report>,
         series: Arc<SeriesSet>,
-        is_new: bool,
+        new_in: Option<&str>,
     ) -> Result<(), StoreError> {
         let claim = Claim::Add {
             run: report.run.id.clone(),
@@ -91,7 +102,7 @@ impl Store {
         };
         let marker = self.pending.mark(claim.clone()).await?;
         let kept = match self.keep_objects(artifacts, report, series).await {
-            Ok(rows) => self.insert(&rows, report, is_new).await,
+            Ok(rows) => self.insert(&rows, report, new_in).await,
             Err(error) => Err(error),
         };
         match kept {
@@ -156,21 +167,28 @@ impl Store {
         }
     }
 
-    async fn insert(&self, rows: &[ArtifactRow], report: &Report, is_new: bool) -> Result<(), StoreError> {
+    async fn insert(&self, rows: &[ArtifactRow], report: &Report, new_in: Option<&str>) -> Result<(), StoreError> {
         // Writers take turns here, before they take a connection: those who wait must not keep readers out.
         let _turn = self.writer.lock().await;
         // Immediate: a transaction that read first and then found another writer could not go on.
         let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
         let run = &report.run;
         let mut first_position = 0;
-        if is_new {
-            sqlx::query("INSERT INTO runs (id, title, created_at, version) VALUES ($1, $2, $3, $4)")
-                .bind(&run.id)
-                .bind(&run.title)
-                .bind(run.created_at.0)
-                .bind(i64::from(report.version))
-                .execute(&mut *transaction)
-                .await?;
+        if let Some(project) = new_in {
+            let inserted = sqlx::query(
+                "INSERT INTO runs (id, title, created_at, version, project_id) \
+                 SELECT $1, $2, $3, $4, p.id FROM projects p WHERE p.id = $5",
+            )
+            .bind(&run.id)
+            .bind(&run.title)
+            .bind(run.created_at.0)
+            .bind(i64::from(report.version))
+            .bind(project)
+            .execute(&mut *transaction)
+            .await?;
+            if inserted.rows_affected() == 0 {
+                return Err(StoreError::Missing); // the project was removed meanwhile
+            }
         } else {
             first_position =
                 sqlx::query_scalar("SELECT COALESCE(MAX(position) + 1, 0) FROM artifacts WHERE run_id = $1")
@@ -353,11 +371,17 @@ impl Store {
 
     /// Newest runs first. With a query: those that have each of its words in title or summary.
     pub async fn recent_runs(&self, query: Option<&str>, limit: u32) -> Result<Vec<RunSummary>, StoreError> {
+        self.runs_seen(&Sees::All, query, limit).await
+    }
+
+    /// The same of those runs that somebody sees.
+    pub async fn runs_seen(&self, sees: &Sees, query: Option<&str>, limit: u32) -> Result<Vec<RunSummary>, StoreError> {
         let mut sql = QueryBuilder::<Sqlite>::new(
             "SELECT r.id, r.title, r.created_at, d.verdict, d.summary, \
              (SELECT COUNT(*) FROM artifacts a WHERE a.run_id = r.id) AS artifacts \
              FROM runs r JOIN diagnoses d ON d.run_id = r.id AND d.version = r.version WHERE 1 = 1",
         );
+        sees.narrow(&mut sql);
         for word in query.unwrap_or_default().split_whitespace().take(MAX_QUERY_WORDS) {
             let pattern = like_pattern(word);
             sql.push(" AND (LOWER(r.title) LIKE ").push_bind(pattern.clone()).push(" ESCAPE '\\'");

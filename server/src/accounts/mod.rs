@@ -1,0 +1,80 @@
+//! Who is who: users with passwords, their sessions and tokens, projects with members, and the record of what was done.
+//!
+//! Knows no route and no cookie; what a role may do stands in `access`.
+
+mod audit;
+mod choice;
+mod projects;
+mod roles;
+mod secret;
+mod sessions;
+mod set_up;
+mod throttle;
+mod tokens;
+mod users;
+
+pub use audit::{Action, AuditEntry};
+pub use choice::check_choice;
+pub use projects::{DEFAULT_PROJECT, Member, Membership, Project};
+pub use roles::{Role, Scope, Scopes};
+pub use sessions::{IDLE, LONGEST, NewSession};
+pub use set_up::{FIRST_LINK, SetUpFor, USER_LINK};
+pub use throttle::Throttle;
+pub use tokens::{NewToken, TokenHolder, TokenInfo};
+pub use users::{User, UserName};
+
+use crate::store::{Store, StoreError};
+use sqlx::SqlitePool;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+use tokio::sync::Mutex;
+
+/// Another process may make the first administrator (`rankscope user add`); it is seen after this.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Users and what belongs to them, in the store's database.
+#[derive(Debug)]
+pub struct Accounts {
+    pool: SqlitePool,
+    /// There is an administrator. The last one cannot be removed, so this never turns back.
+    is_set_up: AtomicBool,
+    looked_at: Mutex<Option<Instant>>,
+}
+
+impl Accounts {
+    /// The accounts of an open store.
+    pub fn of(store: &Store) -> Self {
+        Self::over(store.pool().clone())
+    }
+
+    /// The accounts in a database whose migrations have run.
+    pub fn over(pool: SqlitePool) -> Self {
+        Self { pool, is_set_up: AtomicBool::new(false), looked_at: Mutex::default() }
+    }
+
+    /// Whether there is an administrator. Until then nobody can sign in.
+    pub async fn is_set_up(&self) -> Result<bool, StoreError> {
+        if self.is_set_up.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        // Held while the database answers: nobody may take "not looked yet" for "no".
+        let mut looked_at = self.looked_at.lock().await;
+        if looked_at.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
+            return Ok(self.is_set_up.load(Ordering::Relaxed));
+        }
+        let admins: i64 =
+            sqlx::query_scalar("SELECT COUNT(*) FROM users WHERE is_admin = 1").fetch_one(&self.pool).await?;
+        *looked_at = Some(Instant::now());
+        if admins > 0 {
+            self.is_set_up.store(true, Ordering::Relaxed);
+        }
+        Ok(admins > 0)
+    }
+
+    /// A user was made here: the next request looks at once.
+    async fn look_again(&self) {
+        *self.looked_at.lock().await = None;
+    }
+}
