@@ -1,5 +1,6 @@
 //! The seam between pages and the server: what a page may ask for, and what it is told of its request.
 
+use crate::accounts::{AuditLine, ProjectChoice, ProjectLine, RunProject, SetUp, Settings, UserLine};
 use rankscope_model::{Comparison, ItemNote, NodeStatus, Report, RunSummary, ShareInfo, SnapshotEvidence};
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -46,6 +47,37 @@ pub trait Backend: Send + Sync + 'static {
     /// Whether the job of a run goes on, so that its report changes by itself.
     fn goes_on(&self, _run_id: String) -> BackendFuture<'_, bool> {
         Box::pin(async { Ok(false) })
+    }
+
+    // Of accounts. Where there are none, there is nothing to choose, and no settings.
+
+    /// The projects to which this visitor may add runs.
+    fn upload_projects(&self) -> BackendFuture<'_, Vec<ProjectChoice>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+    /// Where a run belongs.
+    fn run_project(&self, _run_id: String) -> BackendFuture<'_, Option<RunProject>> {
+        Box::pin(async { Ok(None) })
+    }
+    /// For whom a set-up link is, as long as it works.
+    fn set_up(&self, _token: String) -> BackendFuture<'_, SetUp> {
+        Box::pin(async { Err(BackendError::NotFound) })
+    }
+    /// This visitor's own settings.
+    fn settings(&self) -> BackendFuture<'_, Settings> {
+        Box::pin(async { Err(BackendError::NotFound) })
+    }
+    /// Everybody by name, for administrators.
+    fn users(&self) -> BackendFuture<'_, Vec<UserLine>> {
+        Box::pin(async { Err(BackendError::NotFound) })
+    }
+    /// The projects in which this visitor decides, by name.
+    fn projects(&self) -> BackendFuture<'_, Vec<ProjectLine>> {
+        Box::pin(async { Err(BackendError::NotFound) })
+    }
+    /// The newest lines of the record, for administrators.
+    fn audit(&self) -> BackendFuture<'_, Vec<AuditLine>> {
+        Box::pin(async { Err(BackendError::NotFound) })
     }
 }
 

@@ -1,11 +1,12 @@
 //! The document around every page, and which address shows which page. Knows no report.
 
+use crate::accounts::Visitor;
 use crate::backend::SiteFacts;
 use crate::icons;
 use crate::islands::CopyButtons;
 use crate::pages::{
-    ChecklistPage, ComparePage, DeletePage, DocsPage, HomePage, LivePage, NotFoundPage, RunPage, SharedPage,
-    SnapshotsPage,
+    AuditPage, ChecklistPage, ComparePage, DeletePage, DocsPage, HomePage, LivePage, LoginPage, NotFoundPage,
+    ProjectsPage, RunPage, SetUpPage, SettingsPage, SharedPage, SnapshotsPage, UsersPage,
 };
 use leptos::config::LeptosOptions;
 use leptos::prelude::*;
@@ -63,6 +64,12 @@ pub fn App() -> impl IntoView {
                 <Route path=path!("/docs") view=DocsPage ssr=SsrMode::Async/>
                 <Route path=path!("/docs/*page") view=DocsPage ssr=SsrMode::Async/>
                 <Route path=path!("/r/:token") view=SharedPage ssr=SsrMode::Async/>
+                <Route path=path!("/login") view=LoginPage ssr=SsrMode::Async/>
+                <Route path=path!("/setup/:token") view=SetUpPage ssr=SsrMode::Async/>
+                <Route path=path!("/settings") view=SettingsPage ssr=SsrMode::Async/>
+                <Route path=path!("/settings/users") view=UsersPage ssr=SsrMode::Async/>
+                <Route path=path!("/settings/projects") view=ProjectsPage ssr=SsrMode::Async/>
+                <Route path=path!("/settings/audit") view=AuditPage ssr=SsrMode::Async/>
             </FlatRoutes>
         </Router>
         <CopyButtons/>
@@ -79,6 +86,10 @@ pub fn TopBar(
     #[prop(default = true)]
     runs: bool,
 ) -> impl IntoView {
+    // Without accounts nobody has to sign in; with them, the runs are for who has.
+    let visitor = use_context::<Visitor>();
+    let runs = runs && visitor.as_ref().is_none_or(|visitor| visitor.name.is_some());
+    let account = visitor.filter(|_| runs).and_then(account);
     view! {
         <header class="top">
             {if runs {
@@ -87,7 +98,20 @@ pub fn TopBar(
                 view! { <span class="brand">{icons::brand()}"Rankscope"</span> }.into_any()
             }}
             {runs.then(|| view! { <nav aria-label="Main"><a href="/#runs">"Runs"</a><a href="/live">"Live"</a><a href="/compare">"Compare"</a><a href="/docs">"Docs"</a></nav> })}
-            <div class="top-end">{children.map(|children| children())}</div>
+            <div class="top-end">{children.map(|children| children())}{account}</div>
         </header>
     }
+}
+
+/// Who has signed in, and the way out.
+fn account(visitor: Visitor) -> Option<AnyView> {
+    let name = visitor.name?;
+    let out = visitor.may_sign_out.then(|| {
+        view! {
+            <form method="post" action="/logout">
+                <button type="submit" class="button small">"Sign out"</button>
+            </form>
+        }
+    });
+    Some(view! { <span class="account"><a href="/settings">{name}</a>{out}</span> }.into_any())
 }

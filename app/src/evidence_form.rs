@@ -1,7 +1,9 @@
 //! The form that takes files and pasted text, for a new run and for more evidence. Works without JavaScript; the
 //! upload island adds drag and drop feedback, limits checked beforehand and progress.
 
+use crate::accounts::{ProjectChoice, may_edit};
 use crate::islands::Upload;
+use crate::words;
 use leptos::prelude::*;
 use rankscope_model::Bytes;
 
@@ -19,6 +21,8 @@ pub struct EvidenceForm {
     pub id: &'static str,
     /// Asks for a title, and shows the large drop area.
     pub new_run: bool,
+    /// Where a new run can belong; with fewer than two there is nothing to choose.
+    pub projects: Vec<ProjectChoice>,
     /// Largest accepted file in bytes.
     pub max_file_bytes: u64,
     /// Largest accepted request in bytes.
@@ -27,7 +31,22 @@ pub struct EvidenceForm {
 
 /// The form, inside its island.
 pub fn evidence_form(form: EvidenceForm) -> AnyView {
-    let EvidenceForm { action, api, back, button, id, new_run, max_file_bytes, max_request_bytes } = form;
+    let EvidenceForm { action, api, back, button, id, new_run, projects, max_file_bytes, max_request_bytes } = form;
+    if !may_edit() {
+        return view! { <p class="dim">"You may read here. Files are added by editors of the project."</p> }.into_any();
+    }
+    let project_id = format!("{id}-project");
+    let project = (projects.len() > 1).then(|| {
+        let option = |project: &ProjectChoice| {
+            view! { <option value=project.id.clone()>{words::shown_line(&project.name)}</option> }
+        };
+        view! {
+            <div class="field">
+                <label for=project_id.clone()>"Project"</label>
+                <select id=project_id.clone() name="project">{projects.iter().map(option).collect_view()}</select>
+            </div>
+        }
+    });
     let (files_id, text_id, title_id, hint_id) =
         (format!("{id}-files"), format!("{id}-text"), format!("{id}-title"), format!("{id}-limits"));
     let drop_words = if new_run { "Drop files here, or choose them" } else { "Drop the new files here" };
@@ -66,6 +85,7 @@ pub fn evidence_form(form: EvidenceForm) -> AnyView {
                         autocomplete="off"
                     ></textarea>
                 </div>
+                {project}
                 <div class="send">
                     {new_run
                         .then(|| {

@@ -5,6 +5,8 @@
 //! context.
 
 #[cfg(feature = "ssr")]
+mod accounts;
+#[cfg(feature = "ssr")]
 mod backend;
 #[cfg(feature = "ssr")]
 mod compare;
@@ -32,6 +34,11 @@ mod wizard;
 #[cfg_attr(not(feature = "ssr"), allow(dead_code))]
 mod words;
 
+#[cfg(feature = "ssr")]
+pub use accounts::{
+    AuditLine, May, MemberLine, ProjectChoice, ProjectLine, RunProject, Said, SetUp, Settings, ShownOnce, TokenLine,
+    UserLine, Visitor,
+};
 #[cfg(feature = "ssr")]
 pub use backend::{
     Backend, BackendError, BackendFuture, ComparedReports, LiveNow, NamedSnapshot, RequestFacts, SharedView, SiteFacts,

@@ -6,6 +6,7 @@ use crate::{
     intake::{Upload, clean_line},
     limits::Limits,
     service::{Service, Taken},
+    store::{Sees, StoreError},
 };
 use rankscope_app::ComparedReports;
 use rankscope_diagnosis::{Policy, Side, compare};
@@ -82,14 +83,17 @@ impl Service {
         Ok(self.store.add_item_note(run, item, status, &note, &author).await?)
     }
 
-    /// Names the run that is to prove the fix: by id, or by the address of one of its pages.
-    pub async fn attach_after(&self, run: &str, after: &str) -> Result<()> {
+    /// Names the run that is to prove the fix: by id, or by the address of one of its pages. Whoever does so must see it.
+    pub async fn attach_after(&self, run: &str, after: &str, sees: &Sees) -> Result<()> {
         let after = run_id(after);
         if after == run {
             return Err(Problem::invalid("A run cannot prove its own fix: choose the run after it."));
         }
         if after.is_empty() {
             return Err(Problem::invalid("Choose the run after the fix."));
+        }
+        if !sees.has(&self.store.project_of_run(after).await?) {
+            return Err(StoreError::Missing.into());
         }
         Ok(self.store.attach_after(run, after).await?)
     }
@@ -100,6 +104,8 @@ impl Service {
         if upload.title.is_none() {
             upload.title = clean_line(&format!("{title}, after the fix"), self.limits.max_title_chars);
         }
+        // Whoever may change a run may see the proof of its fix.
+        upload.project = Some(self.store.project_of_run(run).await?);
         let taken = self.create_run(upload).await?;
         self.store.attach_after(run, &taken.report.run.id).await?;
         Ok(taken)

@@ -1,9 +1,14 @@
 //! The command line. Its words are a public contract: see docs/architecture.md.
 
 use crate::{http::PublicUrl, limits::parse_bytes};
+use axum::http::HeaderName;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ipnet::IpNet;
 use rankscope_telemetry::sampler::Hz;
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
 
 /// Why does one GPU use more memory than the others?
 #[derive(Debug, Parser)]
@@ -23,6 +28,8 @@ pub enum Command {
     Agent(AgentArgs),
     /// Diagnose files here, without a server.
     Diagnose(DiagnoseArgs),
+    /// Add users and give them passwords, also while a server runs.
+    User(UserArgs),
 }
 
 /// `rankscope serve`
@@ -54,10 +61,16 @@ pub struct ServeArgs {
     /// as Slack and others take it.
     #[arg(long, value_name = "URL", env = "RANKSCOPE_WEBHOOK_URL", hide_env_values = true)]
     pub webhook_url: Option<String>,
-    /// Allow an address that other machines can reach. There are no accounts yet: whoever reaches it can read and
-    /// delete every run.
+    /// Serve without accounts also where other machines can reach it: whoever does can read, change and delete every
+    /// run. Without this, such an address asks for a first administrator.
     #[arg(long)]
     pub open_to_network: bool,
+    /// Network of proxies that may say from where people come (X-Forwarded-For). May be given several times.
+    #[arg(long, value_name = "CIDR", value_parser = network, value_delimiter = ',', env = "RANKSCOPE_TRUSTED_PROXY")]
+    pub trusted_proxy: Vec<IpNet>,
+    /// Header in which those proxies name the user for whom they ask. They must remove it from what people send.
+    #[arg(long, value_name = "NAME", requires = "trusted_proxy", env = "RANKSCOPE_PROXY_USER_HEADER")]
+    pub proxy_user_header: Option<HeaderName>,
     /// Do not sample this machine's own GPUs.
     #[arg(long)]
     pub no_sampler: bool,
@@ -112,6 +125,53 @@ fn node_name(text: &str) -> Result<String, String> {
     let fits = !text.trim().is_empty() && text.len() <= 128 && !text.contains(char::is_control);
     fits.then(|| text.trim().to_owned())
         .ok_or_else(|| "a node's name has 1 to 128 bytes and no control characters".into())
+}
+
+/// `10.0.0.0/8`, or one address.
+fn network(text: &str) -> Result<IpNet, String> {
+    let text = text.trim();
+    let network = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+    network.ok_or_else(|| format!("{text:?} is not a network such as 10.0.0.0/8"))
+}
+
+/// `rankscope user`
+#[derive(Debug, Args)]
+pub struct UserArgs {
+    /// Folder of the server.
+    #[arg(long, value_name = "DIR", default_value = "./data", env = "RANKSCOPE_DATA", global = true)]
+    pub data: PathBuf,
+    /// Address under which people reach the server, for links.
+    #[arg(long, value_name = "URL", env = "RANKSCOPE_PUBLIC_URL", global = true)]
+    pub public_url: Option<PublicUrl>,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: UserCommand,
+}
+
+/// What `rankscope user` does.
+#[derive(Debug, Subcommand)]
+pub enum UserCommand {
+    /// Add a user and print the link with which the user chooses a password. The first user is an administrator.
+    Add {
+        /// Letters, digits and . _ - @ +
+        name: String,
+        /// May do everything.
+        #[arg(long)]
+        admin: bool,
+        /// Read the password from standard input instead.
+        #[arg(long)]
+        password_stdin: bool,
+    },
+    /// Print a link with which a user chooses a new password.
+    Passwd {
+        /// Name of the user.
+        name: String,
+        /// Read the password from standard input instead, and end the user's sessions.
+        #[arg(long)]
+        password_stdin: bool,
+    },
+    /// List the users.
+    List,
 }
 
 /// `rankscope diagnose`
@@ -182,6 +242,20 @@ mod tests {
         assert_eq!(parsed(&["--node", " gpu7 "]).unwrap().node.as_deref(), Some("gpu7"));
         for wrong in [["--hz", "0"], ["--hz", "51"], ["--hz", "1.5"], ["--node", " "], ["--node", "a\nb"]] {
             assert!(parsed(&wrong).is_none(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn proxies_are_networks_and_speak_for_nobody_without_one() {
+        let parsed = |extra: &[&str]| match Cli::try_parse_from(["rankscope", "serve"].iter().chain(extra)) {
+            Ok(Cli { command: Command::Serve(args) }) => Some(args),
+            _ => None,
+        };
+        let args = parsed(&["--trusted-proxy", "10.0.0.0/8,::1", "--proxy-user-header", "X-Remote-User"]).unwrap();
+        assert_eq!(args.trusted_proxy.len(), 2);
+        assert!(parsed(&["--proxy-user-header", "X-Remote-User"]).is_none());
+        for wrong in ["10.0.0.0/33", "example.org", "*"] {
+            assert!(parsed(&["--trusted-proxy", wrong]).is_none(), "{wrong}");
         }
     }
 }

@@ -64,6 +64,10 @@ kinds! {
     TokenMissing UNAUTHORIZED "token-missing" "The request shows no token that this server knows";
     SenderNotAllowed FORBIDDEN "sender-not-allowed" "This machine may not send live data";
     TooBusy TOO_MANY_REQUESTS "too-busy" "More is on its way than this server takes at once";
+    SignInNeeded UNAUTHORIZED "sign-in-needed" "Sign in first";
+    NotAllowed FORBIDDEN "not-allowed" "This takes more rights";
+    TooManyTries TOO_MANY_REQUESTS "too-many-tries" "Too many tries";
+    SetUpNeeded FORBIDDEN "set-up-needed" "This server is not set up yet";
     TooSlow REQUEST_TIMEOUT "too-slow" "The request stopped arriving";
     FileLost INTERNAL_SERVER_ERROR "file-lost" "A stored file is missing";
     Unavailable SERVICE_UNAVAILABLE "unavailable" "The server cannot answer right now";
@@ -238,7 +242,7 @@ mod tests {
 
     #[test]
     fn answers_say_when_to_come_back() {
-        let problem = || Problem::new(ProblemKind::TooManyGuesses, "x").retry_after(Duration::from_millis(1200));
+        let problem = || Problem::new(ProblemKind::TooManyTries, "x").retry_after(Duration::from_millis(1200));
         assert_eq!(problem().into_response().headers()[header::RETRY_AFTER], "2");
         assert_eq!(problem().into_page().headers()[header::RETRY_AFTER], "2");
         assert!(!Problem::not_found().into_response().headers().contains_key(header::RETRY_AFTER));

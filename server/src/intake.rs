@@ -19,6 +19,9 @@ const WRITE_BLOCK: usize = 256 << 10;
 /// The name that pasted text gets.
 const PASTED_NAME: &str = "pasted.txt";
 
+/// Longer than any id of a project.
+const MAX_PROJECT_BYTES: usize = 128;
+
 /// Parts of a form beside its files: title, text, and what a page may add.
 const OTHER_PARTS: usize = 16;
 
@@ -40,6 +43,8 @@ pub struct Received {
 pub struct Upload {
     /// Title that a person gave, if one.
     pub title: Option<String>,
+    /// Project that was chosen, if one; whoever keeps the upload has to check it.
+    pub project: Option<String>,
     /// Files and pasted text, in the order in which they were sent.
     pub files: Vec<Received>,
 }
@@ -61,6 +66,11 @@ pub async fn receive(form: Form, store: &Store, limits: &Limits) -> Result<Uploa
                 let (title, _) = form.text(16 * limits.max_title_chars).await?;
                 form.pass().await?;
                 upload.title = clean_line(&title, limits.max_title_chars);
+            }
+            "project" => {
+                let (project, _) = form.text(MAX_PROJECT_BYTES).await?;
+                form.pass().await?;
+                upload.project = Some(project.trim().to_owned()).filter(|project| !project.is_empty());
             }
             "text" => {
                 let (text, is_whole) = form.text(limits.max_text_bytes).await?;

@@ -3,7 +3,7 @@
 use clap::Parser;
 use rankscope::{
     cli::{Cli, Command},
-    commands::{agent, diagnose, serve},
+    commands::{agent, diagnose, serve, user},
 };
 use std::process::ExitCode;
 
@@ -15,6 +15,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Agent(args) => agent::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Diagnose(args) => diagnose::run(&args),
+        Command::User(args) => user::run(&args).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {
         eprintln!("rankscope: {error:#}");

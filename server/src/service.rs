@@ -3,6 +3,7 @@
 //! Stands between the HTTP handlers and the store. Knows no route and no SQL.
 
 use crate::{
+    accounts::DEFAULT_PROJECT,
     engine,
     errors::{Problem, ProblemKind, Result},
     intake::{Received, Upload},
@@ -100,7 +101,8 @@ impl Service {
         let infos = evidence.artifacts.clone();
         let run = RunInfo { id: new_id(), title, created_at: now() };
         let (report, series) = self.diagnose(run, 1, evidence).await?;
-        self.store.create_run(artifacts, Arc::clone(&report), series).await?;
+        let project = upload.project.as_deref().unwrap_or(DEFAULT_PROJECT);
+        self.store.create_run_in(project, artifacts, Arc::clone(&report), series).await?;
         Ok(Taken { report, artifacts: infos })
     }
 
@@ -329,7 +331,7 @@ mod tests {
     }
 
     fn upload(store: &Store, names: &[&str]) -> Upload {
-        Upload { title: None, files: names.iter().map(|name| received(store, name)).collect() }
+        Upload { title: None, project: None, files: names.iter().map(|name| received(store, name)).collect() }
     }
 
     static AT_ONCE: AtomicUsize = AtomicUsize::new(0);

@@ -19,15 +19,19 @@ struct Serving {
 
 impl Serving {
     fn start(data: &Path) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_rankscope"))
-            .args(["serve", "--no-sampler", "--listen", "127.0.0.1:0", "--data"])
-            .arg(data)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rankscope"));
+        Self::spawn(command.args(["serve", "--no-sampler", "--listen", "127.0.0.1:0", "--data"]).arg(data), data)
+    }
+
+    fn spawn(command: &mut Command, data: &Path) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        // Sign by sign: what follows the line is somebody else's.
         let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        while !line.ends_with('\n') {
+            let mut sign = [0];
+            child.stdout.as_mut().unwrap().read_exact(&mut sign).unwrap();
+            line.push(char::from(sign[0]));
+        }
         let rest = line.strip_prefix("Rankscope serves http://").unwrap_or_else(|| panic!("{line:?}"));
         let (address, folder) = rest.trim_end().split_once(" (data in ").unwrap();
         assert_eq!(folder, format!("{})", data.display()));
@@ -120,9 +124,64 @@ fn it_ends_in_order_when_asked() {
 fn it_does_not_open_itself_to_the_network_by_accident() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_rankscope"));
-    let refused = command.args(["serve", "--listen", "0.0.0.0:0", "--data"]).arg(folder.path()).output().unwrap();
+    command.args(["serve", "--no-sampler", "--listen", "0.0.0.0:0", "--data"]).arg(folder.path());
+    let mut serving = Serving::spawn(&mut command, folder.path());
+    let mut lines = BufReader::new(serving.child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let link = lines.find_map(|line| line.trim().split_once("/setup/").map(|(_, secret)| secret.to_owned())).unwrap();
+    serving.address = serving.address.replace("0.0.0.0", "127.0.0.1");
+    for path in ["/", "/runs/1", "/login", "/settings", "/docs", "/api/v1/runs", "/metrics", "/setup", "/nowhere"] {
+        assert_eq!(serving.send("GET", path, "", b"").0, 403, "{path}");
+    }
+    let form = "application/x-www-form-urlencoded";
+    let body = multipart(&[("text", None, b"x")]);
+    assert_eq!(serving.send("POST", "/api/v1/runs", &multipart_type(), &body).0, 403);
+    assert_eq!(serving.send("GET", "/setup/guess", "", b"").0, 404);
+    let path = format!("/setup/{link}");
+    assert_eq!(serving.send("GET", &path, "", b"").0, 200);
+    let fields = b"name=ada&password=correct+horse+battery";
+    assert_eq!(serving.send("POST", &path, form, fields).0, 303);
+    assert_eq!(serving.send("POST", &path, form, fields).0, 404, "the link works once");
+    assert_eq!(serving.send("GET", "/", "", b"").0, 303, "and now everybody has to sign in");
+    assert_eq!(serving.send("GET", "/api/v1/runs", "", b"").0, 401);
+}
+
+#[test]
+fn accounts_can_be_made_beside_a_running_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let serving = Serving::start(folder.path());
+    assert_eq!(serving.send("GET", "/api/v1/runs", "", b"").0, 200);
+    let user = |arguments: &[&str], input: &str| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_rankscope"))
+            .arg("user")
+            .args(arguments)
+            .arg("--data")
+            .arg(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let refused = user(&["add", "ada", "--password-stdin"], "short\n");
     assert_eq!(refused.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("--open-to-network"));
+    assert!(text(&refused.stderr).contains("at least 12"), "{}", text(&refused.stderr));
+    assert_eq!(user(&["passwd", "ada"], "").status.code(), Some(2), "a mistake leaves no account behind");
+    let link = user(&["add", "ada"], "");
+    let link = text(&link.stdout).split_once("/setup/").unwrap().1.trim().to_owned();
+    // Seen by the server within a second.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    assert_eq!(serving.send("GET", "/api/v1/runs", "", b"").0, 401, "also on loopback");
+    assert_eq!(serving.send("GET", &format!("/setup/{link}"), "", b"").0, 200);
+    let set = user(&["passwd", "ada", "--password-stdin"], "correct horse battery\n");
+    assert!(set.status.success(), "{}", text(&set.stderr));
+    let form = "application/x-www-form-urlencoded";
+    assert_eq!(serving.send("POST", "/login", form, b"name=ada&password=wrong+horse+battery").0, 401);
+    assert_eq!(serving.send("POST", "/login", form, b"name=ada&password=correct+horse+battery").0, 303);
+    let listed = user(&["list"], "");
+    assert!(text(&listed.stdout).contains("administrator"), "the first user is one: {}", text(&listed.stdout));
+    assert_eq!(user(&["passwd", "nobody"], "").status.code(), Some(2));
 }
 
 fn diagnose(arguments: &[&str], input: &[u8]) -> Output {

@@ -59,6 +59,7 @@ const BOOK: &[(&str, &[(&str, &str)])] = &[
         "Run it",
         &[
             ("agent", include_str!("../../../docs/agent.md")),
+            ("team", include_str!("../../../docs/team.md")),
             ("api", include_str!("../../../docs/api.md")),
             ("security", include_str!("../../../docs/security.md")),
         ],

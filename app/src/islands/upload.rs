@@ -131,7 +131,7 @@ mod browser {
     use wasm_bindgen::JsValue;
     use web_sys::{
         ClipboardEvent, DragEvent, Event, File, FileList, FormData, HtmlElement, HtmlFormElement, HtmlInputElement,
-        HtmlTextAreaElement, ProgressEvent,
+        HtmlSelectElement, HtmlTextAreaElement, ProgressEvent,
     };
 
     /// The form's parts and the files chosen so far.
@@ -301,6 +301,9 @@ mod browser {
             let (Ok(data), Some(api)) = (FormData::new(), self.form.get_attribute("data-api")) else { return };
             if let Some(title) = dom::find::<HtmlInputElement>(&self.form, "input[name=title]") {
                 let _ = data.append_with_str("title", &title.value());
+            }
+            if let Some(project) = dom::find::<HtmlSelectElement>(&self.form, "select[name=project]") {
+                let _ = data.append_with_str("project", &project.value());
             }
             if !text.trim().is_empty() {
                 let _ = data.append_with_str("text", &text);

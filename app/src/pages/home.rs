@@ -2,6 +2,7 @@
 
 use super::message::{Sought, message};
 use super::{backend, head, site};
+use crate::accounts::ProjectChoice;
 use crate::backend::{BackendError, SiteFacts};
 use crate::document::TopBar;
 use crate::evidence_form::{EvidenceForm, evidence_form};
@@ -44,17 +45,18 @@ pub fn HomePage() -> impl IntoView {
     let query = query.map(|query| query.trim().to_owned()).filter(|query| !query.is_empty());
     Suspend::new(async move {
         match load(query.clone()).await {
-            Ok(runs) => page(runs, query.as_deref()),
+            Ok((runs, projects)) => page(runs, projects, query.as_deref()),
             Err(error) => message(&error, Sought::Runs),
         }
     })
 }
 
-async fn load(query: Option<String>) -> Result<Vec<RunSummary>, BackendError> {
-    backend()?.recent_runs(query, LISTED).await
+async fn load(query: Option<String>) -> Result<(Vec<RunSummary>, Vec<ProjectChoice>), BackendError> {
+    let backend = backend()?;
+    Ok((backend.recent_runs(query, LISTED).await?, backend.upload_projects().await?))
 }
 
-fn page(runs: Vec<RunSummary>, query: Option<&str>) -> AnyView {
+fn page(runs: Vec<RunSummary>, projects: Vec<ProjectChoice>, query: Option<&str>) -> AnyView {
     let SiteFacts { max_file_bytes, max_request_bytes, .. } = site();
     let form = evidence_form(EvidenceForm {
         action: "/runs".into(),
@@ -63,6 +65,7 @@ fn page(runs: Vec<RunSummary>, query: Option<&str>) -> AnyView {
         button: "Find the cause",
         id: "new",
         new_run: true,
+        projects,
         max_file_bytes,
         max_request_bytes,
     });

@@ -19,6 +19,8 @@ pub enum Sought {
     Share,
     /// The list of runs.
     Runs,
+    /// A link with which somebody chooses a password.
+    SetUp,
 }
 
 /// No page at this address.
@@ -31,7 +33,7 @@ pub fn NotFoundPage() -> impl IntoView {
 pub fn message(error: &BackendError, sought: Sought) -> AnyView {
     let (status, title, text) = words(error, sought);
     set_status(status);
-    let shared = sought == Sought::Share;
+    let shared = matches!(sought, Sought::Share | Sought::SetUp);
     head(view! {
         <Title text=format!("{title} - Rankscope")/>
         <Meta name="robots" content="noindex"/>
@@ -64,6 +66,11 @@ fn words(error: &BackendError, sought: Sought) -> (u16, &'static str, &'static s
             404,
             "No report behind this link",
             "The link is not complete or was never made. Ask the person who sent it to copy it again.",
+        ),
+        (BackendError::NotFound, Sought::SetUp) => (
+            404,
+            "This link does not work",
+            "It was used, has ended or is not complete. Ask an administrator for a new one.",
         ),
         (BackendError::NotFound, _) => {
             (404, "No page at this address", "Check the address, or start from the list of runs.")

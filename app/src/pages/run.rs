@@ -1,7 +1,9 @@
 //! `/runs/{id}`: the report of a run, for its owner.
 
 use super::message::{Sought, message};
+use super::settings::options;
 use super::{backend, base_url, head, site};
+use crate::accounts::{RunProject, may_edit};
 use crate::backend::{BackendError, RequestFacts};
 use crate::document::TopBar;
 use crate::islands::LiveRun;
@@ -21,18 +23,19 @@ pub fn RunPage() -> impl IntoView {
         // What is no number is no version of a run either.
         let version = shown.version.as_ref().map(|version| version.parse::<u32>().unwrap_or(0));
         match load(id, version).await {
-            Ok(Loaded { report, shares, newest, goes_on }) => page(&report, shares, newest, goes_on, shown),
+            Ok(loaded) => page(loaded, shown),
             Err(error) => message(&error, Sought::Run),
         }
     })
 }
 
-/// The report in the version asked for, the run's shares, its newest version, and whether its job goes on.
+/// The report in the version asked for, the run's shares, its newest version, whether its job goes on, and its project.
 struct Loaded {
     report: Report,
     shares: Vec<ShareInfo>,
     newest: u32,
     goes_on: bool,
+    project: Option<RunProject>,
 }
 
 async fn load(id: String, version: Option<u32>) -> Result<Loaded, BackendError> {
@@ -43,11 +46,14 @@ async fn load(id: String, version: Option<u32>) -> Result<Loaded, BackendError> 
         Some(_) => backend.report(id.clone(), None).await?.version,
     };
     let shares = backend.shares(id.clone()).await?;
-    let goes_on = backend.goes_on(id).await?;
-    Ok(Loaded { report, shares, newest, goes_on })
+    let goes_on = backend.goes_on(id.clone()).await?;
+    let project = backend.run_project(id).await?;
+    Ok(Loaded { report, shares, newest, goes_on, project })
 }
 
-fn page(report: &Report, shares: Vec<ShareInfo>, newest: u32, goes_on: bool, shown: Shown) -> AnyView {
+fn page(loaded: Loaded, shown: Shown) -> AnyView {
+    let Loaded { report, shares, newest, goes_on, project } = loaded;
+    let report = &report;
     let facts = use_context::<RequestFacts>();
     let site = site();
     let access = Access::Owner(Owned {
@@ -68,10 +74,13 @@ fn page(report: &Report, shares: Vec<ShareInfo>, newest: u32, goes_on: bool, sho
     view! {
         <TopBar>
             <a class="button" href=checklist>"Checklist"</a>
-            <a class="button" href="#next">"Add evidence"</a>
-            <a class="button primary" href="#share">"Share"</a>
+            {may_edit().then(|| view! {
+                <a class="button" href="#next">"Add evidence"</a>
+                <a class="button primary" href="#share">"Share"</a>
+            })}
         </TopBar>
         {(goes_on && report.version == newest).then(|| live_bar(report))}
+        {project.as_ref().map(|project| project_bar(report, project))}
         {report_view(report, &access)}
     }
     .into_any()
@@ -87,6 +96,26 @@ fn live_bar(report: &Report) -> AnyView {
                 " "
                 <a href="/live">"Its nodes"</a>
             </LiveRun>
+        </aside>
+    }
+    .into_any()
+}
+
+/// The run's project, and the way to another one.
+fn project_bar(report: &Report, project: &RunProject) -> AnyView {
+    let move_to = (!project.others.is_empty()).then(|| {
+        view! {
+            <form method="post" action=format!("/runs/{}/project", report.run.id)>
+                <label class="visually-hidden" for="move-to">"Move to"</label>
+                <select id="move-to" name="project">{options(&project.others)}</select>
+                <button type="submit" class="button small">"Move there"</button>
+            </form>
+        }
+    });
+    view! {
+        <aside class="run-project" aria-label="Project">
+            <span>"Project " <strong><bdi>{words::shown_line(&project.current.name)}</bdi></strong></span>
+            {move_to}
         </aside>
     }
     .into_any()

@@ -139,7 +139,7 @@ pub fn report_view(report: &Report, access: &Access) -> AnyView {
                     {checklist::checklist(report, &places, owned.is_some())}
                     {owned.map(|owned| share::share(report, owned))}
                     {owned.is_some().then(|| share::exports(report))}
-                    {owned.is_some().then(|| manage::manage(report))}
+                    {owned.and_then(|_| manage::manage(report))}
                 </div>
             </div>
             {footer(report, owned)}

@@ -28,6 +28,7 @@ pub fn next(report: &Report, owned: Option<&Owned>) -> AnyView {
             button: "Add and diagnose again",
             id: "more",
             new_run: false,
+            projects: Vec::new(),
             max_file_bytes: owned.max_file_bytes,
             max_request_bytes: owned.max_request_bytes,
         })

@@ -2,6 +2,7 @@
 
 use super::Owned;
 use super::code::copy_button;
+use crate::accounts::may_edit;
 use crate::islands::ShareBox;
 use crate::words;
 use leptos::prelude::*;
@@ -22,22 +23,27 @@ pub fn share(report: &Report, owned: &Owned) -> AnyView {
         .collect_view();
     let new_link = owned.new_share.as_ref().map(|(_, token)| new_link(&format!("{}/r/{token}", owned.base_url)));
     let lines = owned.shares.iter().map(|share| share_line(share, report)).collect_view();
+    let form = may_edit().then(|| {
+        view! {
+            <form method="post" action=action class="share-form" data-api=api>
+                <label for="expires">"Link ends"</label>
+                <select id="expires" name="expires_in">{options}</select>
+                <button type="submit" class="button primary">"Create link"</button>
+                <details class="options">
+                    <summary>"Password, masking, files"</summary>
+                    <label for="share-password">"Password "<span class="optional">"optional, at least 6 characters"</span></label>
+                    <input id="share-password" type="password" name="password" autocomplete="new-password" minlength="6" maxlength="256"/>
+                    <label class="check"><input type="checkbox" name="masked" value="1"/>"Mask host names, user names and paths"</label>
+                    <label class="check"><input type="checkbox" name="raw_files" value="1"/>"Include the files as uploaded"</label>
+                </details>
+            </form>
+        }
+    });
     view! {
         <section class="card share" id="share" aria-labelledby="share-title">
             <h2 id="share-title">"Share" <span>"read-only, by link"</span></h2>
             <ShareBox>
-                <form method="post" action=action class="share-form" data-api=api>
-                    <label for="expires">"Link ends"</label>
-                    <select id="expires" name="expires_in">{options}</select>
-                    <button type="submit" class="button primary">"Create link"</button>
-                    <details class="options">
-                        <summary>"Password, masking, files"</summary>
-                        <label for="share-password">"Password "<span class="optional">"optional, at least 6 characters"</span></label>
-                        <input id="share-password" type="password" name="password" autocomplete="new-password" minlength="6" maxlength="256"/>
-                        <label class="check"><input type="checkbox" name="masked" value="1"/>"Mask host names, user names and paths"</label>
-                        <label class="check"><input type="checkbox" name="raw_files" value="1"/>"Include the files as uploaded"</label>
-                    </details>
-                </form>
+                {form}
                 <p class="dim">"Whoever has the link sees this report as it is now. Files stay here unless they are included; quoted lines are part of it."</p>
                 <div class="new-links">{new_link}</div>
                 <ul class="shares">{lines}</ul>
@@ -72,7 +78,7 @@ fn share_line(share: &ShareInfo, report: &Report) -> AnyView {
         (None, None) => "never ends".to_owned(),
     };
     let live = share.revoked_at.is_none() && !ended;
-    let revoke = live.then(|| {
+    let revoke = (live && may_edit()).then(|| {
         view! {
             <form method="post" class="revoke" action=format!("/runs/{}/shares/{}/revoke", report.run.id, share.id) data-api=format!("/api/v1/shares/{}", share.id)>
                 <button type="submit" class="button small">"Revoke"</button>

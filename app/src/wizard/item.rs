@@ -165,6 +165,7 @@ fn collects(standing: &Standing<'_>, wizard: &Wizard<'_>, leads: bool) -> Option
         button: "Add and decide again",
         id: item.slug(),
         new_run: false,
+        projects: Vec::new(),
         max_file_bytes: wizard.max_file_bytes,
         max_request_bytes: wizard.max_request_bytes,
     });

@@ -3,6 +3,7 @@
 
 use super::Wizard;
 use super::standing::Standing;
+use crate::accounts::{Visitor, may_edit};
 use crate::icons;
 use crate::words;
 use leptos::prelude::*;
@@ -45,15 +46,20 @@ pub fn own(standing: &Standing<'_>, wizard: &Wizard<'_>) -> AnyView {
         let lines = standing.notes.iter().rev().map(|note| entry(note)).collect_view();
         view! { <ol class="notes">{lines}</ol> }
     });
+    let add = may_edit().then(|| {
+        view! {
+            <details class="exact add-note">
+                <summary>{if standing.notes.is_empty() { "Say where it stands" } else { "Add to it" }}</summary>
+                {form(standing, wizard, now.map(|(_, status)| status))}
+            </details>
+        }
+    });
     view! {
         <div class="own">
             <h3>"What people say"</h3>
             {state}
             {history}
-            <details class="exact add-note">
-                <summary>{if standing.notes.is_empty() { "Say where it stands" } else { "Add to it" }}</summary>
-                {form(standing, wizard, now.map(|(_, status)| status))}
-            </details>
+            {add}
         </div>
     }
     .into_any()
@@ -84,6 +90,15 @@ fn form(standing: &Standing<'_>, wizard: &Wizard<'_>, now: Option<OwnStatus>) ->
         .map(|&status| view! { <option value=status.slug() selected={now == Some(status)}>{status.title()}</option> })
         .collect_view();
     let (status_id, note_id, name_id) = (format!("{slug}-status"), format!("{slug}-note"), format!("{slug}-name"));
+    // Whoever has signed in need not say who it is.
+    let author = use_context::<Visitor>().is_none_or(|visitor| visitor.name.is_none()).then(|| {
+        view! {
+            <div class="field">
+                <label for=name_id.clone()>"Your name"</label>
+                <input id=name_id.clone() type="text" name="author" maxlength="80" autocomplete="name" value=wizard.visitor_name.clone().unwrap_or_default()/>
+            </div>
+        }
+    });
     view! {
         <form class="note-form" method="post" action=format!("/runs/{}/checklist/{slug}/notes", wizard.report.run.id)>
             <div class="field">
@@ -93,10 +108,7 @@ fn form(standing: &Standing<'_>, wizard: &Wizard<'_>, now: Option<OwnStatus>) ->
                     {options}
                 </select>
             </div>
-            <div class="field">
-                <label for=name_id.clone()>"Your name"</label>
-                <input id=name_id type="text" name="author" maxlength="80" autocomplete="name" value=wizard.visitor_name.clone().unwrap_or_default()/>
-            </div>
+            {author}
             <div class="field wide">
                 <label for=note_id.clone()>"Note " <span class="optional">"optional"</span></label>
                 <textarea id=note_id name="note" rows="2" maxlength="4000" placeholder="What was found, changed or decided"></textarea>

@@ -2,6 +2,7 @@
 
 use super::standing::has_something_to_prove;
 use super::{Wizard, guide};
+use crate::accounts::may_edit;
 use crate::compare::{Stand, answer, details};
 use crate::evidence_form::{EvidenceForm, evidence_form};
 use crate::report::code_block;
@@ -69,6 +70,7 @@ fn attach(wizard: &Wizard<'_>) -> AnyView {
         button: "Compare",
         id: "after",
         new_run: false,
+        projects: Vec::new(),
         max_file_bytes: wizard.max_file_bytes,
         max_request_bytes: wizard.max_request_bytes,
     });
@@ -82,7 +84,7 @@ fn attach(wizard: &Wizard<'_>) -> AnyView {
         })
         .collect_view();
     let has_others = wizard.recent.iter().any(|summary| summary.run.id != *run);
-    let choose = has_others.then(|| {
+    let choose = (has_others && may_edit()).then(|| {
         view! {
             <form class="choose-after" method="post" action=format!("/runs/{run}/after")>
                 <div class="field">

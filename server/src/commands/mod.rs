@@ -3,8 +3,10 @@
 pub mod agent;
 pub mod diagnose;
 mod folder;
+mod front_door;
 mod log;
 mod nvml;
 mod own_gpus;
 pub mod serve;
 mod stop;
+pub mod user;

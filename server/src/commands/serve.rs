@@ -1,6 +1,6 @@
 //! `rankscope serve`: opens the store, listens, and ends in order.
 
-use super::{log, own_gpus, stop::stop_signal};
+use super::{front_door, log, own_gpus, stop::stop_signal};
 use crate::{
     cli::ServeArgs,
     http::{AppState, Front, router},
@@ -38,13 +38,6 @@ fn end(runtime: Runtime, grace: Duration) {
 }
 
 async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
-    if !args.listen.ip().is_loopback() && !args.open_to_network {
-        bail!(
-            "{} can be reached by other machines, and there are no accounts yet: whoever reaches it can read and delete \
-             every run. Add --open-to-network if that is intended",
-            args.listen
-        );
-    }
     if args.max_request_bytes < args.max_file_bytes {
         bail!("--max-request-bytes is smaller than --max-file-bytes");
     }
@@ -58,12 +51,13 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         tokio::task::spawn_blocking(move || Live::open(&folder, options)).await?.context("opening the live data")?;
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
     let address = listener.local_addr()?;
+    let gate = Arc::new(front_door::gate(args, &store));
     let service = Arc::new(Service::new(store, limits));
     let front = Front::new(address, args.public_url.clone());
     let base_url = args.public_url.as_ref().map_or_else(|| format!("http://{address}"), ToString::to_string);
     let webhook = args.webhook_url.as_deref().map(|url| Webhook::new(url, &base_url)).transpose();
     let webhook = webhook.map_err(anyhow::Error::msg).context("--webhook-url")?;
-    let state = AppState::new(Arc::clone(&service), front).with_live(Arc::clone(&live));
+    let state = AppState::new(Arc::clone(&service), front).with_live(Arc::clone(&live)).with_gate(Arc::clone(&gate));
     let frames = tokio::spawn(Arc::clone(&live).make_frames());
     let follower = Follower { live: Arc::clone(&live), service: Arc::clone(&service), webhook };
     let following = tokio::spawn(live::follow(follower));
@@ -73,6 +67,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let stop = stop_signal()?;
     // Tests and scripts wait for this line.
     println!("Rankscope serves http://{address} (data in {})", args.data.display());
+    front_door::announce(args, &gate, address).await?;
     let wanted =
         own_gpus::Wanted { library: args.nvml_library.clone(), proc: args.proc.clone(), sample: !args.no_sampler };
     let into = Arc::clone(&live);

@@ -3,10 +3,12 @@
 
 use super::{
     AppState,
-    api::{ApiPath, ApiQuery, item_url, stage_url},
+    api::{ApiPath, ApiQuery, author_of, item_url, stage_url},
     upload_body::UploadBody,
 };
 use crate::{
+    access::Who,
+    accounts::Action,
     checklist::NewNote,
     errors::{Problem, Result},
     http::api::{expiry, run_url},
@@ -46,9 +48,10 @@ pub struct ShareForm {
 }
 
 /// Upload of the home page.
-pub async fn create_run(State(state): State<AppState>, body: Result<UploadBody, Problem>) -> Response {
+pub async fn create_run(State(state): State<AppState>, who: Who, body: Result<UploadBody, Problem>) -> Response {
     or_page(async {
-        let upload = intake::receive(body?.0, &state.service.store, &state.service.limits).await?;
+        let mut upload = intake::receive(body?.0, &state.service.store, &state.service.limits).await?;
+        upload.project = Some(who.principal.project_for_upload(upload.project.as_deref())?);
         let taken = to_the_end(async move { state.service.create_run(upload).await }).await?;
         Ok(Redirect::to(&run_url(&taken.report.run.id)).into_response())
     })
@@ -90,6 +93,7 @@ pub async fn add_files(
 /// A new link.
 pub async fn create_share(
     State(state): State<AppState>,
+    who: Who,
     path: Result<ApiPath<String>, Problem>,
     form: Result<Form<ShareForm>, FormRejection>,
 ) -> Response {
@@ -109,6 +113,7 @@ pub async fn create_share(
             ..ShareOptions::default()
         };
         let MintedShare { info, token } = state.service.share(&id, options, Some(form.password)).await?;
+        state.record(&who.principal, who.from, Action::ShareMade, &format!("run {id}, share {}", info.id)).await;
         let value = format!("{}.{token}", info.id);
         let cookie = new_share_cookie(&value, &run_url(&id), NEW_SHARE_SECONDS, state.front.is_https())
             .map_err(Problem::internal)?;
@@ -118,10 +123,15 @@ pub async fn create_share(
 }
 
 /// The end of a link.
-pub async fn revoke_share(State(state): State<AppState>, path: Result<ApiPath<(String, String)>, Problem>) -> Response {
+pub async fn revoke_share(
+    State(state): State<AppState>,
+    who: Who,
+    path: Result<ApiPath<(String, String)>, Problem>,
+) -> Response {
     or_page(async {
         let ApiPath((id, share)) = path?;
         state.service.store.revoke_share(&share, Some(&id)).await?;
+        state.record(&who.principal, who.from, Action::ShareRevoked, &format!("run {id}, share {share}")).await;
         Ok(Redirect::to(&format!("{}#share", run_url(&id))).into_response())
     })
     .await
@@ -152,10 +162,12 @@ pub async fn rename_run(
 }
 
 /// The end of a run. Sent only by the page that says what goes with it.
-pub async fn delete_run(State(state): State<AppState>, path: Result<ApiPath<String>, Problem>) -> Response {
+pub async fn delete_run(State(state): State<AppState>, who: Who, path: Result<ApiPath<String>, Problem>) -> Response {
     or_page(async {
         let ApiPath(id) = path?;
+        let title = state.service.store.run(&id).await?.run.title;
         state.service.store.delete_run(&id).await?;
+        state.record(&who.principal, who.from, Action::RunDeleted, &format!("{id} {title}")).await;
         Ok(Redirect::to("/#runs").into_response())
     })
     .await
@@ -175,6 +187,7 @@ pub struct NoteForm {
 /// A person's view of an item. The name is remembered, so that it is written once.
 pub async fn add_note(
     State(state): State<AppState>,
+    who: Who,
     path: Result<ApiPath<(String, String)>, Problem>,
     form: Result<Form<NoteForm>, FormRejection>,
 ) -> Response {
@@ -183,8 +196,13 @@ pub async fn add_note(
         let item = Item::from_slug(&item).ok_or_else(Problem::not_found)?;
         let Form(NoteForm { status, note, author }) =
             form.map_err(|error| Problem::invalid("The form is not complete.").because(error))?;
-        let new = NewNote { status: Some(status), note: Some(note), author: Some(author.clone()) };
+        let signed_in = author_of(&who.principal);
+        let by = signed_in.clone().unwrap_or_else(|| author.clone());
+        let new = NewNote { status: Some(status), note: Some(note), author: Some(by) };
         state.service.add_note(&id, item, new).await?;
+        if signed_in.is_some() {
+            return Ok(Redirect::to(&item_url(&id, item)).into_response());
+        }
         let cookie = name_cookie(author.trim(), state.front.is_https()).map_err(Problem::internal)?;
         Ok(([(header::SET_COOKIE, cookie)], Redirect::to(&item_url(&id, item))).into_response())
     })
@@ -204,6 +222,7 @@ pub struct AfterForm {
 /// The run after the fix, chosen among those that exist.
 pub async fn attach_after(
     State(state): State<AppState>,
+    who: Who,
     path: Result<ApiPath<String>, Problem>,
     form: Result<Form<AfterForm>, FormRejection>,
 ) -> Response {
@@ -211,7 +230,7 @@ pub async fn attach_after(
         let ApiPath(id) = path?;
         let Form(form) = form.map_err(|error| Problem::invalid("The form is not complete.").because(error))?;
         let chosen = if form.address.trim().is_empty() { &form.run } else { &form.address };
-        state.service.attach_after(&id, chosen).await?;
+        state.service.attach_after(&id, chosen, &who.principal.sees()).await?;
         Ok(Redirect::to(&stage_url(&id, Stage::Verify)).into_response())
     })
     .await

@@ -137,6 +137,7 @@ pub async fn guard(State(state): State<AppState>, request: Request, next: Next) 
     let path = request.uri().path();
     let for_machines = path.starts_with("/api/");
     let is_share = path.starts_with("/r/");
+    let is_secret = ["/setup/", "/settings", "/login"].iter().any(|start| path.starts_with(start));
     let mut response = match check(&state.front, request.method(), request.headers(), request.uri()) {
         Ok(()) => next.run(request).await,
         Err(problem) if for_machines => problem.into_response(),
@@ -145,6 +146,9 @@ pub async fn guard(State(state): State<AppState>, request: Request, next: Next) 
     // A locked share asks with a form, whose Origin a browser would not name under `no-referrer`.
     let is_locked = response.status() == StatusCode::UNAUTHORIZED;
     add_headers(response.headers_mut(), is_share, is_locked);
+    if is_secret {
+        response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
     response
 }
 

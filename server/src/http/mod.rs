@@ -1,5 +1,6 @@
 //! HTTP: which address does what, and what surrounds every answer. Knows no SQL.
 
+mod accounts;
 pub(crate) mod api;
 mod assets;
 mod charts;
@@ -13,7 +14,14 @@ mod pages;
 mod shared;
 mod upload_body;
 
-use crate::{backend::StoreBackend, errors::Problem, live::Live, service::Service};
+use crate::{
+    access::{self, Gate, Principal, Proxies, WithoutUsers},
+    accounts::{Accounts, Action},
+    backend::StoreBackend,
+    errors::Problem,
+    live::Live,
+    service::Service,
+};
 use axum::{
     Router,
     body::Body,
@@ -24,7 +32,7 @@ use axum::{
     routing::{get, post},
 };
 use rankscope_app::{Backend, SiteFacts};
-use std::{any::Any, sync::Arc};
+use std::{any::Any, net::IpAddr, sync::Arc};
 use tower_http::{
     catch_panic::CatchPanicLayer,
     compression::{
@@ -51,10 +59,12 @@ pub struct AppState {
     pub backend: Arc<dyn Backend>,
     /// What agents and probes send. Without it nothing is taken.
     pub live: Option<Arc<Live>>,
+    /// Who may do what.
+    pub gate: Arc<Gate>,
 }
 
 impl AppState {
-    /// State over an open store.
+    /// State over an open store. Without an administrator everything is allowed; see [`Self::with_gate`].
     pub fn new(service: Arc<Service>, front: Front) -> Self {
         let site = SiteFacts {
             max_file_bytes: service.limits.max_file_bytes,
@@ -62,7 +72,8 @@ impl AppState {
             has_bundle: assets::has_bundle(),
         };
         let backend: Arc<dyn Backend> = Arc::new(StoreBackend::new(Arc::clone(&service), None));
-        Self { service, front: Arc::new(front), site, backend, live: None }
+        let gate = Gate::new(Accounts::of(&service.store), WithoutUsers::Open, Proxies::default());
+        Self { service, front: Arc::new(front), site, backend, live: None, gate: Arc::new(gate) }
     }
 
     /// The same with live data.
@@ -71,6 +82,19 @@ impl AppState {
         self.backend = Arc::new(StoreBackend::new(Arc::clone(&self.service), Some(Arc::clone(&live))));
         self.live = Some(live);
         self
+    }
+
+    /// The same behind another gate.
+    #[must_use]
+    pub fn with_gate(self, gate: Arc<Gate>) -> Self {
+        Self { gate, ..self }
+    }
+
+    /// Records what somebody did, where somebody has to answer for it.
+    pub async fn record(&self, who: &Principal, from: Option<IpAddr>, action: Action, subject: &str) {
+        if let Some(name) = who.recorded_name() {
+            self.gate.accounts.record(&name, action, subject, from).await;
+        }
     }
 }
 
@@ -93,6 +117,21 @@ pub fn router(state: AppState) -> Router {
         .route("/runs/{id}/after", post(forms::attach_after))
         .route("/runs/{id}/title", post(forms::rename_run))
         .route("/runs/{id}/delete", post(forms::delete_run).get(pages::page))
+        .route("/runs/{id}/project", post(accounts::projects::move_run))
+        .route("/login", post(accounts::sign_in::sign_in).get(pages::page))
+        .route("/logout", post(accounts::sign_in::sign_out))
+        .route("/setup/{token}", post(accounts::set_up::set_up).get(pages::page))
+        .route("/settings/password", post(accounts::own::set_password))
+        .route("/settings/tokens", post(accounts::own::add_token))
+        .route("/settings/tokens/{token}/revoke", post(accounts::own::revoke_token))
+        .route("/settings/users", post(accounts::users::add_user).get(pages::page))
+        .route("/settings/users/{user}/link", post(accounts::users::new_link))
+        .route("/settings/users/{user}/administrator", post(accounts::users::set_administrator))
+        .route("/settings/users/{user}/disabled", post(accounts::users::set_disabled))
+        .route("/settings/projects", post(accounts::projects::add_project).get(pages::page))
+        .route("/settings/projects/{project}/name", post(accounts::projects::rename_project))
+        .route("/settings/projects/{project}/members", post(accounts::projects::set_member))
+        .route("/settings/projects/{project}/remove", post(accounts::projects::remove_project))
         .route("/r/{token}/preview.png", get(shared::preview))
         .route("/r/{token}/series", get(shared::series))
         .route("/r/{token}/charts/{chart}", get(shared::chart))
@@ -113,6 +152,7 @@ pub fn router(state: AppState) -> Router {
         .merge(uploads)
         .method_not_allowed_fallback(api::method_not_allowed)
         .layer(CompressionLayer::new().compress_when(compressible))
+        .layer(middleware::from_fn_with_state(state.clone(), access::gate))
         .layer(middleware::from_fn_with_state(state.clone(), guard::guard))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn_with_state(state.clone(), observe::observe))

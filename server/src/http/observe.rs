@@ -33,7 +33,11 @@ pub async fn deadline(State(state): State<AppState>, request: Request, next: Nex
 }
 
 fn without_token(path: &str) -> &str {
-    if path.starts_with("/r/") { "/r/…" } else { path }
+    match path {
+        _ if path.starts_with("/r/") => "/r/…",
+        _ if path.starts_with("/setup/") => "/setup/…",
+        _ => path,
+    }
 }
 
 #[cfg(test)]
@@ -41,6 +45,7 @@ mod tests {
     #[test]
     fn tokens_stay_out_of_the_log() {
         assert_eq!(super::without_token("/r/secret/preview.png"), "/r/…");
+        assert_eq!(super::without_token("/setup/secret"), "/setup/…");
         assert_eq!(super::without_token("/runs/1"), "/runs/1");
     }
 }

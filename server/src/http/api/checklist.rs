@@ -5,6 +5,7 @@ use super::{
     runs::{TakenAnswer, UploadForm},
 };
 use crate::{
+    access::{Principal, Who},
     checklist::NewNote,
     errors::{Problem, ProblemBody, Result},
     http::{AppState, upload_body::UploadBody},
@@ -81,6 +82,7 @@ fn item_of(slug: &str) -> Result<Item> {
         (status = 404, body = ProblemBody, content_type = "application/problem+json")))]
 pub async fn get_item(
     State(state): State<AppState>,
+    who: Who,
     ApiPath((id, item)): ApiPath<(String, String)>,
 ) -> Result<Json<ItemAnswer>> {
     let report = state.service.store.report(&id, None).await?;
@@ -90,6 +92,8 @@ pub async fn get_item(
         report.diagnosis.findings.into_iter().filter(|finding| finding.item == item).collect();
     if item == Item::Verified
         && let Some(after) = state.service.store.after_run(&id).await?
+        // It may have been moved to a project that is somebody else's.
+        && who.principal.sees().has(&state.service.store.project_of_run(&after).await?)
     {
         let compared = state.service.compared((&id, None), (&after, None)).await?;
         let (entry, finding) = compared.comparison.verified();
@@ -119,11 +123,21 @@ pub async fn get_item(
         (status = 404, body = ProblemBody, content_type = "application/problem+json")))]
 pub async fn add_note(
     State(state): State<AppState>,
+    who: Who,
     ApiPath((id, item)): ApiPath<(String, String)>,
     ApiJson(NoteBody { status, note, author }): ApiJson<NoteBody>,
 ) -> Result<(StatusCode, Json<ItemNote>)> {
+    let author = author_of(&who.principal).or(author);
     let made = state.service.add_note(&id, item_of(&item)?, NewNote { status, note, author }).await?;
     Ok((StatusCode::CREATED, Json(made)))
+}
+
+/// Whoever has signed in writes under that name, and no other.
+pub fn author_of(who: &Principal) -> Option<String> {
+    match who {
+        Principal::User(signed_in) => Some(signed_in.user.name.clone()),
+        Principal::SingleUser | Principal::Nobody | Principal::Token(_) => None,
+    }
 }
 
 /// Name the run that is to prove the fix of this one.
@@ -133,10 +147,11 @@ pub async fn add_note(
         (status = 404, body = ProblemBody, content_type = "application/problem+json")))]
 pub async fn attach_after(
     State(state): State<AppState>,
+    who: Who,
     ApiPath(id): ApiPath<String>,
     ApiJson(body): ApiJson<AfterBody>,
 ) -> Result<StatusCode> {
-    state.service.attach_after(&id, &body.run).await?;
+    state.service.attach_after(&id, &body.run, &who.principal.sees()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -2,6 +2,7 @@
 
 use super::{super::AppState, ApiPath, ApiQuery};
 use crate::{
+    access::{Principal, Who},
     errors::{Problem, ProblemBody, ProblemKind, Result},
     listener::Peer,
     live::{
@@ -70,7 +71,20 @@ fn live(state: &AppState) -> Result<Arc<Live>> {
 pub async fn post_samples(State(state): State<AppState>, request: Request) -> Result<Response> {
     let live = live(&state)?;
     let behind_proxy = state.front.is_behind_proxy();
-    may_send(live.token(), request.headers(), request.extensions(), behind_proxy)?;
+    let who = Who::of(request.extensions());
+    match who.principal {
+        // The gate has seen that it may.
+        Principal::Token(_) => {}
+        Principal::SingleUser => may_send(live.token(), request.headers(), request.extensions(), behind_proxy)?,
+        // On a server with accounts being on this machine is no reason to be listened to.
+        Principal::Nobody | Principal::User(_) if live.token().is_none() => {
+            let detail = "Send a token with the scope samples as Authorization: Bearer TOKEN.";
+            return Err(Problem::new(ProblemKind::TokenMissing, detail));
+        }
+        Principal::Nobody | Principal::User(_) => {
+            may_send(live.token(), request.headers(), request.extensions(), behind_proxy)?;
+        }
+    }
     let gzip = match request.headers().get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes) {
         None | Some(b"identity") => false,
         Some(b"gzip") => true,

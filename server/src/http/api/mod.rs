@@ -8,7 +8,7 @@ mod runs;
 mod shares;
 
 pub use bodies::{ApiJson, ApiPath, ApiQuery};
-pub use checklist::{item_url, stage_url};
+pub use checklist::{author_of, item_url, stage_url};
 pub use runs::{SeriesAnswer, SeriesQuery, VersionQuery, artifact, run_url, series_of};
 pub use shares::expiry;
 

@@ -2,6 +2,8 @@
 
 use super::{ApiJson, ApiPath, ApiQuery};
 use crate::{
+    access::Who,
+    accounts::Action,
     errors::{Problem, ProblemBody, ProblemKind, Result},
     http::{AppState, upload_body::UploadBody},
     intake,
@@ -43,6 +45,8 @@ pub struct UploadForm {
     files: Vec<u8>,
     /// Pasted text; becomes the file `pasted.txt`.
     text: Option<String>,
+    /// Id of the project of a new run. By default the token's, the default one, or the first in which you are an editor.
+    project: Option<String>,
 }
 
 /// What came of an upload.
@@ -237,8 +241,9 @@ pub fn run_url(id: &str) -> String {
         (status = 413, description = "A limit of this server; `detail` names it", body = ProblemBody, content_type = "application/problem+json"),
         (status = 422, description = "No file and no text", body = ProblemBody, content_type = "application/problem+json"),
     ))]
-pub async fn create_run(State(state): State<AppState>, UploadBody(body): UploadBody) -> Result<Response> {
-    let upload = intake::receive(body, &state.service.store, &state.service.limits).await?;
+pub async fn create_run(State(state): State<AppState>, who: Who, UploadBody(body): UploadBody) -> Result<Response> {
+    let mut upload = intake::receive(body, &state.service.store, &state.service.limits).await?;
+    upload.project = Some(who.principal.project_for_upload(upload.project.as_deref())?);
     let answer = TakenAnswer::from(to_the_end(async move { state.service.create_run(upload).await }).await?);
     let location = HeaderValue::from_str(&format!("/api/v1{}", answer.url)).map_err(Problem::internal)?;
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(answer)).into_response())
@@ -270,10 +275,11 @@ pub async fn add_files(
 #[utoipa::path(get, path = "/runs", tag = "runs", params(ListQuery), responses((status = 200, body = RunsAnswer)))]
 pub async fn list_runs(
     State(state): State<AppState>,
+    who: Who,
     ApiQuery(query): ApiQuery<ListQuery>,
 ) -> Result<Json<RunsAnswer>> {
     let limit = query.limit.unwrap_or(DEFAULT_LIST).min(MAX_LIST);
-    let runs = state.service.store.recent_runs(query.query.as_deref(), limit).await?;
+    let runs = state.service.store.runs_seen(&who.principal.sees(), query.query.as_deref(), limit).await?;
     Ok(Json(RunsAnswer { runs }))
 }
 
@@ -334,8 +340,10 @@ pub async fn rename_run(
 /// Delete a run with its files, diagnoses and shares.
 #[utoipa::path(delete, path = "/runs/{id}", tag = "runs", params(("id" = String, Path)),
     responses((status = 204), (status = 404, body = ProblemBody, content_type = "application/problem+json")))]
-pub async fn delete_run(State(state): State<AppState>, ApiPath(id): ApiPath<String>) -> Result<StatusCode> {
+pub async fn delete_run(State(state): State<AppState>, who: Who, ApiPath(id): ApiPath<String>) -> Result<StatusCode> {
+    let title = state.service.store.run(&id).await?.run.title;
     state.service.store.delete_run(&id).await?;
+    state.record(&who.principal, who.from, Action::RunDeleted, &format!("{id} {title}")).await;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -2,6 +2,8 @@
 
 use super::{ApiJson, ApiPath};
 use crate::{
+    access::Who,
+    accounts::Action,
     errors::{Problem, ProblemBody, Result},
     http::AppState,
     store::{MintedShare, ShareOptions},
@@ -69,6 +71,7 @@ pub fn expiry(seconds: Option<u64>) -> Result<Option<Duration>> {
         (status = 404, body = ProblemBody, content_type = "application/problem+json")))]
 pub async fn create_share(
     State(state): State<AppState>,
+    who: Who,
     ApiPath(id): ApiPath<String>,
     ApiJson(body): ApiJson<NewShare>,
 ) -> Result<(StatusCode, Json<ShareAnswer>)> {
@@ -80,6 +83,7 @@ pub async fn create_share(
         password_hash: None,
     };
     let MintedShare { info, token } = state.service.share(&id, options, body.password).await?;
+    state.record(&who.principal, who.from, Action::ShareMade, &format!("run {id}, share {}", info.id)).await;
     let answer = ShareAnswer {
         id: info.id,
         url: format!("/r/{token}"),
@@ -101,7 +105,8 @@ pub async fn list_shares(State(state): State<AppState>, ApiPath(id): ApiPath<Str
 /// Revoke a link. Its address answers 410 from now on.
 #[utoipa::path(delete, path = "/shares/{id}", tag = "shares", params(("id" = String, Path)),
     responses((status = 204), (status = 404, body = ProblemBody, content_type = "application/problem+json")))]
-pub async fn delete_share(State(state): State<AppState>, ApiPath(id): ApiPath<String>) -> Result<StatusCode> {
+pub async fn delete_share(State(state): State<AppState>, who: Who, ApiPath(id): ApiPath<String>) -> Result<StatusCode> {
     state.service.store.revoke_share(&id, None).await?;
+    state.record(&who.principal, who.from, Action::ShareRevoked, &format!("share {id}")).await;
     Ok(StatusCode::NO_CONTENT)
 }
