@@ -28,6 +28,8 @@ pub(crate) struct Sites<'a> {
     pub ranks: Vec<u32>,
     /// Sites that live on one rank, largest first.
     pub lone: Vec<LoneSite<'a>>,
+    /// No site could be on one rank only and be hidden by the others' lists being cut.
+    pub is_settled: bool,
     /// Some site on every rank was made by an optimizer.
     pub has_optimizer: bool,
     /// The snapshots.
@@ -52,8 +54,12 @@ pub(crate) fn compare<'a>(evidence: &'a Evidence, policy: &Policy) -> Option<Sit
         let Some(rank) = snapshot.rank else { continue };
         let sites: Vec<&CallSite> =
             snapshot.devices.iter().flat_map(|d| &d.top_sites).filter(|site| !site.frames.is_empty()).collect();
-        // Whatever is not listed is at most as large as the smallest that is.
-        let Some(bound) = sites.iter().map(|site| site.bytes.0).min() else { continue };
+        // Whatever is not listed is at most as large as the smallest that is, and as what the list leaves of all bytes.
+        let Some(smallest) = sites.iter().map(|site| site.bytes.0).min() else { continue };
+        let sum = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0u64, u64::saturating_add);
+        let all = sum(&mut snapshot.devices.iter().map(|device| device.allocated.0));
+        let listed = sum(&mut sites.iter().map(|site| site.bytes.0));
+        let bound = all.checked_sub(listed).map_or(smallest, |rest| smallest.min(rest));
         let mut by_place = ByPlace::new();
         for site in sites {
             let entry = by_place.entry(place(site)).or_insert((0, site));
@@ -65,14 +71,17 @@ pub(crate) fn compare<'a>(evidence: &'a Evidence, policy: &Policy) -> Option<Sit
         return None;
     }
     let mut lone = Vec::new();
+    let mut is_settled = true;
     for (rank, (sites, _, at)) in &per_rank {
         for (place, (bytes, site)) in sites {
-            let others = per_rank
-                .iter()
-                .filter(|(other, _)| *other != rank)
-                .map(|(_, (theirs, bound, _))| theirs.get(place).map_or(*bound, |(bytes, _)| *bytes))
-                .max()
-                .unwrap_or(0);
+            let most = |unlisted: fn(u64) -> u64| {
+                let others = per_rank.iter().filter(|(other, _)| *other != rank);
+                let there =
+                    others.map(|(_, (theirs, bound, _))| theirs.get(place).map_or(unlisted(*bound), |(b, _)| *b));
+                there.max().unwrap_or(0)
+            };
+            let others = most(|bound| bound);
+            is_settled &= policy.differs(*bytes, others) || !policy.differs(*bytes, most(|_| 0));
             if policy.differs(*bytes, others) {
                 lone.push(LoneSite {
                     rank: *rank,
@@ -93,6 +102,7 @@ pub(crate) fn compare<'a>(evidence: &'a Evidence, policy: &Policy) -> Option<Sit
         has_optimizer: per_rank.values().all(|(sites, _, _)| is_optimizer(sites)),
         places: per_rank.values().map(|(_, _, at)| *at).collect(),
         lone,
+        is_settled,
     })
 }
 

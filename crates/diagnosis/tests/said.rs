@@ -521,3 +521,27 @@ fn a_rank_that_draws_the_large_batches_most_often_is_not_said_to_take_turns() {
     assert!(!often.contains("take turns"), "{often}");
     assert!(often.contains("Rank 3 has the largest batch at 15 of 20 uneven steps"), "{often}");
 }
+
+#[test]
+fn a_line_of_one_rank_is_seen_though_it_is_as_small_as_the_smallest_of_the_others() {
+    let of = |rank: u32, unlisted: u64| {
+        let common = [("build", 900), ("init", 900)];
+        let own = [common[0], common[1], ("ema_update", 900)];
+        let mut snapshot = support::snapshot_of_sites(rank, if rank == 0 { &own } else { &common });
+        let device = &mut snapshot.devices[0];
+        if rank > 0 {
+            device.allocated = Bytes(device.allocated.0 + Bytes::from_mib(unlisted).0);
+        }
+        snapshot
+    };
+    // The lists are whole: what is not in them is not there.
+    let whole = run(&support::snapshot_files(4, |n| format!("snap_rank{n}.pickle"), |rank| of(rank, 0)));
+    assert_eq!(status(&whole, Item::UnsyncedBuffers), ItemStatus::Fail);
+    let cause = whole.causes.first().unwrap();
+    assert_eq!(cause.label, CauseLabel::Rank0AuxBuffers);
+    assert!(cause.why.join("\n").contains("no other rank holds anything there"), "{:?}", cause.why);
+
+    // As much as that is not listed on the others: nothing is passed, and nothing is claimed.
+    let cut = run(&support::snapshot_files(4, |n| format!("snap_rank{n}.pickle"), |rank| of(rank, 900)));
+    assert_eq!(status(&cut, Item::UnsyncedBuffers), ItemStatus::Unknown);
+}

@@ -14,13 +14,11 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
     let Some(sites) = sites::compare(case.evidence, case.policy) else { return };
     for site in sites.lone.iter().take(TOLD) {
         let refs = case.refs([site.at]);
-        let text = format!(
-            "Rank {} holds {} from {}; no other rank holds more than {} there.",
-            site.rank,
-            Bytes(site.bytes),
-            site.place,
-            Bytes(site.others)
-        );
+        let others = match site.others {
+            0 => "no other rank holds anything there".to_owned(),
+            most => format!("no other rank holds more than {} there", Bytes(most)),
+        };
+        let text = format!("Rank {} holds {} from {}; {others}.", site.rank, Bytes(site.bytes), site.place);
         ledger.signal(&[site.label], weight::STRONG, &text, &refs);
         ledger.ranks(&[site.label], &[site.rank]);
         ledger.mechanism(
@@ -43,7 +41,7 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
             refs,
         });
     }
-    if sites.lone.is_empty() {
+    if sites.lone.is_empty() && sites.is_settled {
         ledger.status(Item::UnsyncedBuffers, ItemStatus::Pass);
         ledger.claim(Claim {
             item: Item::UnsyncedBuffers,
