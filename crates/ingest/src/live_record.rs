@@ -4,16 +4,20 @@
 //! A table is made of each line of memory, at its fullest sample, with the processes that were listed last. Unknown
 //! types are passed over, lines that are cut or foreign are counted. Knows no rule about imbalance.
 
+mod readings;
+
 use crate::context::{Limits, ReadContext};
 use crate::lines::{Line, for_each_line};
 use crate::sniff::TextEncoding;
 use rankscope_model::{
-    ArtifactKind, Bytes, DeviceRow, DeviceTable, Evidence, LIVE_FORMAT, LiveDevice, LiveLine, LiveMemory, LiveNode,
+    ArtifactKind, Bytes, DeviceRow, Evidence, LIVE_FORMAT, LiveDevice, LiveLine, LiveMemory, LiveNode, LiveProcess,
     LiveProcesses, LiveRecord, LiveState, LiveStateKind, MIB, ProcessListing, ProcessRow, Provenance, Subject,
     UnixMicros,
 };
+use readings::{Reading, Readings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
+use std::rc::Rc;
 
 /// A list of the processes of a large node is longer than an ordinary line.
 const MAX_LINE_BYTES: usize = 1 << 20;
@@ -21,8 +25,12 @@ const MAX_LINE_BYTES: usize = 1 << 20;
 const STALE: u64 = 64 * MIB;
 /// Figures further from a list than this, in microseconds, do not tell what the cards used then.
 const SAME_MOMENT: u64 = 500_000;
-/// Devices of one node that are read; eight cards in seven slices each are 64.
-const MAX_DEVICES: usize = 1024;
+/// Devices of one node that are read; sixteen cards in seven slices each are 128.
+const MAX_DEVICES: usize = 512;
+/// Processes of one list that are read.
+const MAX_PROCESSES: usize = 4096;
+/// Letters of a name or version that are kept: every table repeats them.
+const MAX_NAME: usize = 240;
 
 /// Whether the first bytes of a file are a live record: the head of a batch, or a line of one.
 pub fn is_live_record(head: &[u8]) -> bool {
@@ -44,8 +52,9 @@ pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Evidence {
 
 /// The processes as they were listed last, and what the cards used then.
 struct Listed {
-    at: Provenance,
-    processes: LiveProcesses,
+    time: Option<UnixMicros>,
+    listing: ProcessListing,
+    rows: Rc<[ProcessRow]>,
     used: BTreeMap<Subject, Bytes>,
     /// How far from the list those figures were read, in microseconds.
     apart: u64,
@@ -53,15 +62,11 @@ struct Listed {
 
 struct Reader<'c> {
     ctx: &'c ReadContext<'c>,
-    node: LiveNode,
-    node_at: Option<Provenance>,
+    node: Rc<LiveNode>,
     used: BTreeMap<Subject, Bytes>,
     used_at: Option<UnixMicros>,
     listed: Option<Listed>,
-    tables: Vec<DeviceTable>,
-    /// Every how many tables one is kept, once there were too many.
-    stride: usize,
-    skipped: usize,
+    readings: Readings,
     ranks: BTreeSet<u32>,
     devices: BTreeSet<u32>,
     warnings: Vec<String>,
@@ -71,18 +76,28 @@ struct Reader<'c> {
     lost: u64,
 }
 
+impl Listed {
+    /// What the list is worth once the cards use so much.
+    fn listing_at(&self, used: &BTreeMap<Subject, Bytes>) -> ProcessListing {
+        let has_moved = |(subject, now): (&Subject, &Bytes)| {
+            self.used.get(subject).is_some_and(|then| now.0.abs_diff(then.0) > STALE)
+        };
+        match self.listing {
+            ProcessListing::Listed if used.iter().any(has_moved) => ProcessListing::Partial,
+            listing => listing,
+        }
+    }
+}
+
 impl<'c> Reader<'c> {
     fn new(ctx: &'c ReadContext<'c>) -> Self {
         Self {
             ctx,
-            node: LiveNode::default(),
-            node_at: None,
+            node: Rc::default(),
             used: BTreeMap::new(),
             used_at: None,
             listed: None,
-            tables: Vec::new(),
-            stride: 1,
-            skipped: 0,
+            readings: Readings::new(ctx.limits.max_device_rows, ctx.limits.max_tables),
             ranks: BTreeSet::new(),
             devices: BTreeSet::new(),
             warnings: Vec::new(),
@@ -134,28 +149,34 @@ impl<'c> Reader<'c> {
 
     fn record(&mut self, line: LiveLine, at: Provenance) {
         match line.record {
-            LiveRecord::Node(mut node) => {
-                node.devices.truncate(MAX_DEVICES);
+            LiveRecord::Node(node) => {
+                let node = bounded(*node);
                 self.devices.extend(node.devices.iter().filter_map(|device| device.subject.device()));
-                self.node = *node;
-                self.node_at = Some(at);
+                self.node = Rc::new(node);
             }
-            LiveRecord::Memory(memory) => self.memory(line.t, &memory, &at),
-            LiveRecord::Processes(processes) => self.processes(processes, at),
+            LiveRecord::Memory(memory) => self.memory(line.t, &memory, at),
+            LiveRecord::Processes(processes) => self.processes(processes, &at),
             LiveRecord::State(state) => self.state(&state, line.t),
             LiveRecord::Dropped(dropped) => self.lost = self.lost.saturating_add(dropped.samples),
             LiveRecord::Health(_) | LiveRecord::End | LiveRecord::Unknown => {}
         }
     }
 
-    fn processes(&mut self, processes: LiveProcesses, at: Provenance) {
+    fn processes(&mut self, processes: LiveProcesses, at: &Provenance) {
         let ranks = processes.processes.iter().filter_map(|process| process.rank.as_ref());
         self.ranks.extend(ranks.map(|rank| rank.rank.0));
         let apart = match (at.time, self.used_at) {
             (Some(listed), Some(read)) => listed.0.abs_diff(read.0),
             _ => u64::MAX,
         };
-        self.listed = Some(Listed { at, processes, used: self.used.clone(), apart });
+        let is_whole = processes.processes.len() <= MAX_PROCESSES;
+        let listing = match processes.listing {
+            ProcessListing::Listed if !is_whole => ProcessListing::Partial,
+            listing => listing,
+        };
+        let rows =
+            processes.processes.into_iter().take(MAX_PROCESSES).map(|process| process_row(process, at)).collect();
+        self.listed = Some(Listed { time: at.time, listing, rows, used: self.used.clone(), apart });
     }
 
     fn state(&mut self, state: &LiveState, t: UnixMicros) {
@@ -168,25 +189,27 @@ impl<'c> Reader<'c> {
         self.warnings.push(format!("{} {who}{words}", clock(t)));
     }
 
-    /// The fullest sample of a line becomes a table.
-    fn memory(&mut self, t: UnixMicros, memory: &LiveMemory, at: &Provenance) {
-        let samples = memory.devices.iter().map(|column| column.used.len()).max().unwrap_or(0);
-        let sum = |sample: usize| -> u64 {
-            let used = memory.devices.iter().filter_map(|column| column.used.get(sample).copied().flatten());
-            used.fold(0, |sum, bytes| sum.saturating_add(bytes.0))
-        };
-        let Some(fullest) = (0..samples).max_by_key(|sample| sum(*sample)) else { return };
+    /// The fullest sample of a line becomes a reading.
+    fn memory(&mut self, t: UnixMicros, memory: &LiveMemory, at: Provenance) {
+        let columns = || memory.devices.iter().take(MAX_DEVICES);
+        let mut sums: Vec<u64> = Vec::new();
+        for column in columns() {
+            sums.resize(sums.len().max(column.used.len()), 0);
+            for (sum, used) in sums.iter_mut().zip(&column.used) {
+                *sum = sum.saturating_add(used.map_or(0, |bytes| bytes.0));
+            }
+        }
+        let Some((fullest, _)) = sums.iter().enumerate().max_by_key(|(_, sum)| **sum) else { return };
         let time_of = |sample: usize| {
             let dt = memory.dt_us.get(sample).copied().unwrap_or(0);
             UnixMicros(t.0.saturating_add(i64::from(dt)))
         };
-        let columns = || memory.devices.iter().take(MAX_DEVICES);
         let read_at = |sample: usize, mut used: BTreeMap<Subject, Bytes>| {
             for column in columns() {
                 match column.used.get(sample).copied().flatten() {
-                    Some(bytes) => used.insert(column.subject, bytes),
-                    None => used.remove(&column.subject),
-                };
+                    Some(bytes) => put(&mut used, column.subject, bytes),
+                    None => drop(used.remove(&column.subject)),
+                }
             }
             used
         };
@@ -195,10 +218,10 @@ impl<'c> Reader<'c> {
         // What the cards used when the processes were listed is what was read nearest to it, not what was highest: a
         // context that opens within the same second is in the figures before it is in a list.
         if let Some(listed) = &mut self.listed
-            && let Some(moment) = listed.at.time
+            && let Some(moment) = listed.time
         {
             let apart = |sample: &usize| moment.0.abs_diff(time_of(*sample).0);
-            if let Some(nearest) = (0..samples).min_by_key(apart)
+            if let Some(nearest) = (0..sums.len()).min_by_key(apart)
                 && apart(&nearest) < listed.apart
                 && apart(&nearest) <= SAME_MOMENT
             {
@@ -208,58 +231,18 @@ impl<'c> Reader<'c> {
         }
         for column in columns() {
             if let Some(last) = column.used.iter().rev().copied().flatten().next() {
-                self.used.insert(column.subject, last);
+                put(&mut self.used, column.subject, last);
             }
         }
-        self.used_at = samples.checked_sub(1).map(time_of);
-        let time = time_of(fullest);
-        let table = self.table(time, &at_fullest, at);
-        self.keep(table);
-    }
-
-    fn table(&self, time: UnixMicros, used: &BTreeMap<Subject, Bytes>, at: &Provenance) -> DeviceTable {
-        let mut table = DeviceTable::new(at.clone());
-        table.time = Some(time);
-        table.time_text = Some(clock(time));
-        table.driver_version.clone_from(&self.node.driver_version);
-        table.cuda_version.clone_from(&self.node.cuda_version);
-        let known = self.node.devices.iter().map(|device| device.subject);
-        let unnamed: Vec<Subject> = used.keys().copied().filter(|s| known.clone().all(|k| k != *s)).collect();
-        let rows = self.node.devices.iter().map(|device| row_of(device, at));
-        table.devices = rows.chain(unnamed.into_iter().map(|subject| DeviceRow::new(at.clone(), subject))).collect();
-        for row in &mut table.devices {
-            row.used = used.get(&row.subject).copied();
-            row.at.quote =
-                row.used.map_or_else(|| row.at.quote.clone(), |used| format!("{}: {used} used", row.subject));
-        }
-        let Some(listed) = &self.listed else { return table };
-        table.processes = listed.processes.processes.iter().map(|process| process_row(process, &listed.at)).collect();
-        let is_stale = used
-            .iter()
-            .any(|(subject, now)| listed.used.get(subject).is_some_and(|then| now.0.abs_diff(then.0) > STALE));
-        table.listing = match listed.processes.listing {
-            ProcessListing::Listed if is_stale => ProcessListing::Partial,
-            listing => listing,
-        };
-        table
-    }
-
-    /// Beyond the limit every second table goes, and of those to come only as many are kept.
-    fn keep(&mut self, table: DeviceTable) {
-        if self.skipped.saturating_add(1) < self.stride {
-            self.skipped = self.skipped.saturating_add(1);
+        self.used_at = sums.len().checked_sub(1).map(time_of);
+        if at_fullest.is_empty() && self.node.devices.is_empty() {
             return;
         }
-        self.skipped = 0;
-        self.tables.push(table);
-        if self.tables.len() >= self.ctx.limits.max_tables.max(2) {
-            let mut kept = true;
-            self.tables.retain(|_| {
-                kept = !kept;
-                kept
-            });
-            self.stride = self.stride.saturating_mul(2);
-        }
+        let time = time_of(fullest);
+        let listing = self.listed.as_ref().map_or(ProcessListing::Missing, |listed| listed.listing_at(&at_fullest));
+        let processes = self.listed.as_ref().map_or_else(Rc::default, |listed| Rc::clone(&listed.rows));
+        let node = Rc::clone(&self.node);
+        self.readings.push(Reading { at, time, used: at_fullest, node, processes, listing });
     }
 
     fn finish(mut self, stopped: Option<String>) -> Evidence {
@@ -280,11 +263,18 @@ impl<'c> Reader<'c> {
         }
         info.warnings
             .extend(self.node.warnings.iter().take(8).map(|w| w.chars().take(Provenance::QUOTE_CHARS).collect()));
+        let (device_tables, left_out) = self.readings.finish();
+        info.warnings.extend(left_out.map(|(count, width)| {
+            format!(
+                "{count} readings were left out of a long record: of each {width} the fullest was kept, and of each GPU the \
+                 reading at its peak"
+            )
+        }));
         info.warnings.append(&mut self.warnings);
         info.warnings.truncate(self.ctx.limits.max_warnings);
         info.ranks = self.ranks.into_iter().collect();
         info.devices = self.devices.into_iter().collect();
-        Evidence { artifacts: vec![info], device_tables: self.tables, ..Evidence::default() }
+        Evidence { artifacts: vec![info], device_tables, ..Evidence::default() }
     }
 }
 
@@ -303,16 +293,43 @@ fn row_of(device: &LiveDevice, at: &Provenance) -> DeviceRow {
 }
 
 /// The quote is the process's own part of the line.
-fn process_row(process: &rankscope_model::LiveProcess, at: &Provenance) -> ProcessRow {
-    let text = serde_json::to_string(process).unwrap_or_default();
+fn process_row(process: LiveProcess, at: &Provenance) -> ProcessRow {
+    let text = serde_json::to_string(&process).unwrap_or_default();
     let quote = Provenance::line(at.artifact, 0, &text).quote;
     let mut row = ProcessRow::new(Provenance { quote, ..at.clone() }, process.subject);
     row.pid = Some(process.pid);
-    row.kind.clone_from(&process.kind);
-    row.name.clone_from(&process.name);
+    row.kind = process.kind.map(short);
+    row.name = process.name.map(short);
     row.used = process.used;
-    row.rank = process.rank.as_ref().filter(|rank| rank.helper_of.is_none()).map(|rank| rank.rank);
+    row.rank = process.rank.filter(|rank| rank.helper_of.is_none()).map(|rank| rank.rank);
     row
+}
+
+/// Takes a figure, of a new card only while there are no more than any node has.
+fn put(used: &mut BTreeMap<Subject, Bytes>, subject: Subject, bytes: Bytes) {
+    if used.len() < MAX_DEVICES || used.contains_key(&subject) {
+        used.insert(subject, bytes);
+    }
+}
+
+/// Without what no node has: more devices, and longer names.
+fn bounded(mut node: LiveNode) -> LiveNode {
+    node.devices.truncate(MAX_DEVICES);
+    node.driver_version = node.driver_version.map(short);
+    node.cuda_version = node.cuda_version.map(short);
+    for device in &mut node.devices {
+        for text in [&mut device.name, &mut device.bus_id, &mut device.uuid, &mut device.compute_mode] {
+            *text = text.take().map(short);
+        }
+    }
+    node
+}
+
+fn short(text: String) -> String {
+    match text.char_indices().nth(MAX_NAME) {
+        Some((end, _)) => text.get(..end).unwrap_or_default().to_owned(),
+        None => text,
+    }
 }
 
 /// `2026-11-30 01:48:17` in UTC.
@@ -418,6 +435,40 @@ mod tests {
         for part in ["line 2", "70 samples", "GPU 3: GPU 3 has fallen"] {
             assert!(warnings.contains(part), "{part}: {warnings}");
         }
+    }
+
+    #[test]
+    fn a_long_list_before_many_readings_costs_little() {
+        let process = r#"{"subject":{"device":0},"pid":7,"name":"python","used":90}"#;
+        let list = format!(
+            r#"{{"seq":1,"t":1,"type":"processes","listing":"listed","processes":[{}]}}"#,
+            vec![process; 3_000].join(",")
+        );
+        let memory = |n: u64| {
+            let used = if n == 777 { 1 << 30 } else { 5 };
+            format!(r#"{{"seq":2,"t":{n},"type":"memory","devices":[{{"subject":{{"device":0}},"used":[{used}]}}]}}"#)
+        };
+        let readings: Vec<String> = (0..2_000).map(memory).collect();
+        let found = read_text(&[HEAD, NODE, &list, &readings.join("\n")].join("\n"));
+        let rows: usize = found.device_tables.iter().map(|table| table.processes.len()).sum();
+        assert!(rows <= Limits::default().max_device_rows, "{rows}");
+        let used: Vec<_> = found.device_tables.iter().filter_map(|table| table.devices[0].used).collect();
+        assert!(used.contains(&Bytes(1 << 30)) && used.len() > 5, "{used:?}");
+        let warnings = &found.artifacts[0].warnings;
+        assert!(warnings[0].contains("left out of a long record"), "{warnings:?}");
+    }
+
+    #[test]
+    fn new_devices_in_every_line_and_long_names_are_bounded() {
+        let memory = |n: u32| {
+            format!(r#"{{"seq":2,"t":{n},"type":"memory","devices":[{{"subject":{{"device":{n}}},"used":[5]}}]}}"#)
+        };
+        let lines: Vec<String> = (0..3_000).map(memory).collect();
+        let node = NODE.replace("H100", &"H".repeat(500_000));
+        let found = read_text(&[HEAD, &node, &lines.join("\n")].join("\n"));
+        assert!(found.device_tables.iter().all(|table| table.devices.len() <= MAX_DEVICES));
+        let name = found.device_tables[0].devices[0].name.as_ref().unwrap();
+        assert_eq!(name.len(), MAX_NAME);
     }
 
     #[test]
