@@ -82,6 +82,8 @@ struct Reader<'c> {
     /// Bytes of starts and facts, as JSON, and those of the last process's facts.
     told: u64,
     last_facts: u64,
+    /// Of these the loaders, wrappers, modules, optimizers and devices.
+    facts_parts: [u64; 5],
     dropped_facts: u64,
 }
 
@@ -105,6 +107,7 @@ impl<'c> Reader<'c> {
             dropped_processes: 0,
             told: 0,
             last_facts: 0,
+            facts_parts: [0; 5],
             dropped_facts: 0,
         }
     }
@@ -148,7 +151,7 @@ impl<'c> Reader<'c> {
             return;
         }
         self.told = self.told.saturating_add(json::size(&start));
-        self.last_facts = 0;
+        (self.last_facts, self.facts_parts) = (0, [0; 5]);
         if self.told > MAX_TOLD {
             start.arguments = Vec::new();
             start.launcher = None;
@@ -252,18 +255,30 @@ impl<'c> Reader<'c> {
             return;
         }
         let Some(probe) = self.probes.last_mut() else { return };
+        // Measured before anything is kept from the last record: short records may follow a long one without end.
+        let whole = json::size(&facts);
+        let mut parts = [
+            json::size(&facts.loaders),
+            json::size(&facts.wrappers),
+            json::size(&facts.modules),
+            json::size(&facts.optimizers),
+            json::size(&facts.devices),
+        ];
+        let rest = whole.saturating_sub(sum(&parts));
         if let Some(before) = probe.facts.take() {
-            keep_unless_empty(&mut facts.loaders, before.loaders);
-            keep_unless_empty(&mut facts.wrappers, before.wrappers);
-            keep_unless_empty(&mut facts.modules, before.modules);
-            keep_unless_empty(&mut facts.optimizers, before.optimizers);
-            keep_unless_empty(&mut facts.devices, before.devices);
+            let [loaders, wrappers, modules, optimizers, devices] = &mut parts;
+            let sizes = self.facts_parts;
+            keep_unless_empty((&mut facts.loaders, loaders), (before.loaders, sizes[0]));
+            keep_unless_empty((&mut facts.wrappers, wrappers), (before.wrappers, sizes[1]));
+            keep_unless_empty((&mut facts.modules, modules), (before.modules, sizes[2]));
+            keep_unless_empty((&mut facts.optimizers, optimizers), (before.optimizers, sizes[3]));
+            keep_unless_empty((&mut facts.devices, devices), (before.devices, sizes[4]));
             facts.dist = facts.dist.or(before.dist);
         }
         probe.train_steps = probe.train_steps.max(facts.train_steps);
-        let size = json::size(&facts);
+        let size = rest.saturating_add(sum(&parts));
         self.told = self.told.saturating_sub(self.last_facts).saturating_add(size);
-        self.last_facts = size;
+        (self.last_facts, self.facts_parts) = (size, parts);
         if self.told > MAX_TOLD {
             self.dropped_facts = self.dropped_facts.saturating_add(1);
             return;
@@ -466,10 +481,15 @@ fn largest(batch: &[(String, Vec<u64>, String)]) -> Option<Vec<u64>> {
     best.map(|shape| shape.iter().copied().take(MAX_DIMENSIONS).collect())
 }
 
-fn keep_unless_empty<T>(latest: &mut Vec<T>, before: Vec<T>) {
+/// Lists with their sizes.
+fn keep_unless_empty<T>((latest, size): (&mut Vec<T>, &mut u64), before: (Vec<T>, u64)) {
     if latest.is_empty() {
-        *latest = before;
+        (*latest, *size) = before;
     }
+}
+
+fn sum(sizes: &[u64]) -> u64 {
+    sizes.iter().fold(0, |sum, size| sum.saturating_add(*size))
 }
 
 fn no_event(at: &Provenance) -> OomEvent {
