@@ -3,10 +3,9 @@
 
 mod common;
 
-use common::read_bytes;
+use common::{check, read_bytes};
 use proptest::prelude::*;
 use rankscope_ingest::{Limits, rank_from_name, read_upload};
-use rankscope_model::{ArtifactKind, Evidence};
 use std::io::Cursor;
 use std::time::{Duration, Instant};
 
@@ -20,30 +19,6 @@ const SEEDS: [&[u8]; 8] = [
     include_bytes!("data/job.log"),
     b"[Rank 5] (after 20 iterations) memory (MB) | allocated: 1.5 | max allocated: 2.5 | reserved: 3 | max reserved: 4[Rank 6] (after 20\nstep rank img_shape n_gt peak_mb\n3 6 (800, 1333) 341 8337\nAllocator (GPU_0_bfc) ran out of memory trying to allocate 4.90GiB (rounded to 5262653440)\n",
 ];
-
-/// What holds for every upload.
-fn check(name: &str, evidence: &Evidence) {
-    assert!(!evidence.artifacts.is_empty());
-    let known = u32::try_from(evidence.artifacts.len()).unwrap();
-    for artifact in &evidence.artifacts {
-        assert!(!artifact.name.chars().any(char::is_control), "{name}");
-        assert!(artifact.kind != ArtifactKind::Unreadable || !artifact.warnings.is_empty());
-        assert!(artifact.ranks.is_sorted() && artifact.devices.is_sorted());
-    }
-    for table in &evidence.device_tables {
-        assert!(table.at.artifact.0 < known);
-        assert!(
-            !table.devices.is_empty()
-                || !table.processes.is_empty()
-                || table.listing == rankscope_model::ProcessListing::NoneFound
-        );
-    }
-    assert!(evidence.steps.iter().all(|s| s.at.artifact.0 < known));
-    assert!(evidence.ooms.iter().all(|o| o.at.artifact.0 < known && !o.family.is_empty()));
-    // The evidence must survive its own format.
-    let json = serde_json::to_string(evidence).unwrap();
-    assert_eq!(&serde_json::from_str::<Evidence>(&json).unwrap(), evidence);
-}
 
 fn read_and_check(name: &str, bytes: &[u8]) {
     check(name, &read_bytes(name, bytes));

@@ -2,7 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "each test binary uses its own part, and fails at once")]
 
 use rankscope_ingest::{Limits, read_upload};
-use rankscope_model::Evidence;
+use rankscope_model::{ArtifactKind, Evidence, ProcessListing};
 use std::io::Cursor;
 use std::path::PathBuf;
 
@@ -38,4 +38,24 @@ pub fn files(folder: &std::path::Path, wanted: &dyn Fn(&str) -> bool) -> Vec<Pat
     }
     found.sort();
     found
+}
+
+/// What holds for every upload.
+pub fn check(name: &str, evidence: &Evidence) {
+    assert!(!evidence.artifacts.is_empty());
+    let known = u32::try_from(evidence.artifacts.len()).unwrap();
+    for artifact in &evidence.artifacts {
+        assert!(!artifact.name.chars().any(char::is_control), "{name}");
+        assert!(artifact.kind != ArtifactKind::Unreadable || !artifact.warnings.is_empty());
+        assert!(artifact.ranks.is_sorted() && artifact.devices.is_sorted());
+    }
+    for table in &evidence.device_tables {
+        assert!(table.at.artifact.0 < known);
+        assert!(!table.devices.is_empty() || !table.processes.is_empty() || table.listing == ProcessListing::NoneFound);
+    }
+    assert!(evidence.steps.iter().all(|s| s.at.artifact.0 < known));
+    assert!(evidence.ooms.iter().all(|o| o.at.artifact.0 < known && !o.family.is_empty()));
+    // The evidence must survive its own format.
+    let json = serde_json::to_string(evidence).unwrap();
+    assert_eq!(&serde_json::from_str::<Evidence>(&json).unwrap(), evidence);
 }
