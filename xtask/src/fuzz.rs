@@ -156,4 +156,17 @@ mod tests {
         plant(&[seed], &corpus).unwrap();
         assert_eq!(fs::read(&planted).unwrap(), b"grown");
     }
+
+    /// Cargo builds only what the manifest names: a target that is not in it would never run.
+    #[test]
+    fn the_manifest_names_every_target() {
+        let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/ingest/fuzz");
+        let manifest = fs::read_to_string(fuzz.join("Cargo.toml")).unwrap();
+        let names = targets(&fuzz).unwrap();
+        assert!(names.len() > 20, "{names:?}");
+        for name in names {
+            let entry = format!("[[bin]]\nname = \"{name}\"\npath = \"fuzz_targets/{name}.rs\"\n");
+            assert!(manifest.contains(&entry), "{name}");
+        }
+    }
 }
