@@ -5,6 +5,7 @@
 
 mod backoff;
 pub mod local;
+mod resolver;
 mod segment;
 mod sender;
 mod spool;

@@ -1,6 +1,6 @@
 //! Brings batches to the server, one after the other over one kept connection, for as long as it takes.
 
-use super::{backoff::Backoff, spool::Batch};
+use super::{backoff::Backoff, resolver::KeptAddresses, spool::Batch};
 use crate::http::PublicUrl;
 use anyhow::{Context, bail};
 use flate2::{Compression, write::GzEncoder};
@@ -15,6 +15,7 @@ use std::{
 use ureq::{
     http::{StatusCode, header},
     tls::{PemItem, RootCerts, TlsConfig, parse_pem},
+    unversioned::transport::DefaultConnector,
 };
 
 /// Without an answer by then, a batch is sent again.
@@ -71,7 +72,7 @@ impl Sender {
             .tls_config(TlsConfig::builder().root_certs(roots).build())
             .build();
         let sender = Self {
-            client: config.into(),
+            client: ureq::Agent::with_parts(config, DefaultConnector::default(), KeptAddresses::default()),
             address: format!("{server}/api/v1/samples"),
             token_file: token_file.map(Path::to_path_buf),
             backoff: Backoff::new(PAUSES.0, PAUSES.1),
