@@ -1,14 +1,14 @@
-//! Live bytes by the line of code that asked for them, at the telling moments of a recording.
+//! Live bytes by the line of code that asked for them, at the telling moments of a recording, and by stack at its peak.
 //!
 //! A second walk, forwards from what was live before the first event. Many stacks share a line; so that a deep network
-//! is not hundreds of slivers, bytes are summed by the innermost line of the user's own code.
+//! is not hundreds of slivers, bytes over time are summed by the innermost line of the user's own code.
 
 use super::heap::Heap;
-use super::replay::{AtEnd, StartBlock};
+use super::replay::{BySite, Replay};
 use super::rows::{Action, Event, NO_STACK, Trace};
 use super::sites::Room;
-use hashbrown::{HashMap, HashSet};
-use rankscope_model::{SeriesAxis, SiteBand, SiteBands, is_library_frame};
+use hashbrown::HashMap;
+use rankscope_model::{Bytes, SeriesAxis, SiteBand, SiteBands, is_library_frame};
 use std::cmp::Reverse;
 
 /// Lines that are kept.
@@ -17,47 +17,94 @@ const MAX_BANDS: usize = 12;
 const MAX_LINES: usize = 2048;
 /// The line of everything beyond [`MAX_LINES`].
 const OTHERS: u32 = 0;
+/// No line was looked up yet.
+const UNKNOWN: u32 = u32::MAX;
 
-/// The lines of code over time. `tops` are the events to look at, ascending; `x_of` places an event on the axis.
+/// The lines of code over time, and what was live at the peak by stack. `x_of` places an event on the axis.
+///
+/// The stack of a block is that of its allocation if that was recorded, else what the walk back knew.
 pub(super) fn site_bands(
     heap: &Heap,
     trace: Trace<'_>,
-    (at_start, at_end, tops): (&[StartBlock], AtEnd<'_>, &[usize]),
-    (axis, x_of): (SeriesAxis, impl Fn(usize, Event) -> i64),
+    replay: &Replay,
+    x_of: impl Fn(usize, Event) -> i64,
     room: &mut Room,
-) -> SiteBands {
-    let mut lines = Lines::new(heap);
-    let mut live: HashMap<u64, (u32, u64)> = HashMap::with_capacity(at_start.len());
-    let mut sums: Vec<u64> = vec![0];
-    for block in at_start {
-        let line = lines.of(block.stack);
-        add(&mut sums, line, block.requested);
-        live.insert(block.addr, (line, block.requested));
+) -> (SiteBands, BySite) {
+    let mut walk = Walk::new(heap);
+    for block in &replay.at_start {
+        walk.insert(block.addr, block.stack, block.requested);
     }
-    let ends = Ends::of(trace, at_end);
-    let mut moments: Vec<(i64, Vec<u64>)> = Vec::with_capacity(tops.len());
-    let mut next = tops.iter().copied().peekable();
+    let mut at_peak = replay.peak.event.is_none().then(|| walk.by_stack());
+    let mut moments: Vec<(i64, Vec<u64>)> = Vec::with_capacity(replay.tops.len());
+    let mut next = replay.tops.iter().copied().peekable();
     for (index, event) in trace.events.iter().enumerate() {
-        match event.action() {
-            Action::Alloc => {
-                let line = lines.of(trace.stack(index));
-                add(&mut sums, line, event.size());
-                if let Some((old, bytes)) = live.insert(event.addr, (line, event.size())) {
-                    remove(&mut sums, old, bytes);
-                }
+        if replay.changes.has(index) {
+            match event.action() {
+                Action::Alloc => walk.insert(event.addr, trace.stack(index), event.size()),
+                _ => walk.remove(event.addr),
             }
-            _ if ends.is_end(index) => {
-                if let Some((line, bytes)) = live.remove(&event.addr) {
-                    remove(&mut sums, line, bytes);
-                }
-            }
-            _ => {}
+        }
+        if replay.peak.event == Some(index) {
+            at_peak = Some(walk.by_stack());
         }
         while next.next_if_eq(&index).is_some() {
-            moments.push((x_of(index, *event), sums.clone()));
+            moments.push((x_of(index, *event), walk.sums.clone()));
         }
     }
-    finish(heap, &lines, &moments, axis, room)
+    (finish(heap, &walk.lines, &moments, replay.live.axis, room), at_peak.unwrap_or_default())
+}
+
+/// What is live at one moment.
+struct Walk<'a> {
+    lines: Lines<'a>,
+    /// Stack and bytes of each block, by address.
+    live: HashMap<u64, (u32, u64)>,
+    /// Bytes by line.
+    sums: Vec<u64>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(heap: &'a Heap) -> Self {
+        Self { lines: Lines::new(heap), live: HashMap::new(), sums: vec![0] }
+    }
+
+    #[inline]
+    fn insert(&mut self, addr: u64, stack: u32, bytes: u64) {
+        let line = self.lines.of(stack) as usize;
+        if line >= self.sums.len() {
+            self.sums.resize(line.saturating_add(1), 0);
+        }
+        if let Some(sum) = self.sums.get_mut(line) {
+            *sum = sum.saturating_add(bytes);
+        }
+        if let Some(old) = self.live.insert(addr, (stack, bytes)) {
+            self.subtract(old);
+        }
+    }
+
+    #[inline]
+    fn remove(&mut self, addr: u64) {
+        if let Some(old) = self.live.remove(&addr) {
+            self.subtract(old);
+        }
+    }
+
+    #[inline]
+    fn subtract(&mut self, (stack, bytes): (u32, u64)) {
+        let line = self.lines.of(stack) as usize;
+        if let Some(sum) = self.sums.get_mut(line) {
+            *sum = sum.saturating_sub(bytes);
+        }
+    }
+
+    fn by_stack(&self) -> BySite {
+        let mut sites = BySite::new();
+        for (stack, bytes) in self.live.values() {
+            let site = sites.entry(*stack).or_default();
+            *site = (site.0.saturating_add(Bytes(*bytes)), site.1.saturating_add(1));
+        }
+        sites
+    }
 }
 
 fn finish(heap: &Heap, lines: &Lines<'_>, moments: &[(i64, Vec<u64>)], axis: SeriesAxis, room: &mut Room) -> SiteBands {
@@ -88,62 +135,13 @@ fn finish(heap: &Heap, lines: &Lines<'_>, moments: &[(i64, Vec<u64>)], axis: Ser
     SiteBands { axis: Some(axis), x: moments.iter().map(|(x, _)| *x).collect(), sites, rest }
 }
 
-/// At which events a block ends: where its free completes, and where that was not recorded, where it was asked for. A
-/// block that waits for its free at the end of the recording has not ended.
-struct Ends(Vec<u64>);
-
-impl Ends {
-    fn of(trace: Trace<'_>, at_end: AtEnd<'_>) -> Self {
-        let mut ends = Self(vec![0; trace.events.len().div_ceil(64)]);
-        // Addresses whose block, seen from the end, is known to live on beyond a request to free it.
-        let mut outlives: HashSet<u64> = at_end.blocks.iter().map(|block| block.addr).collect();
-        for (index, event) in trace.events.iter().enumerate().rev() {
-            match event.action() {
-                Action::FreeCompleted => {
-                    ends.set(index);
-                    outlives.insert(event.addr);
-                }
-                Action::FreeRequested if !outlives.contains(&event.addr) => ends.set(index),
-                Action::Alloc => {
-                    outlives.remove(&event.addr);
-                }
-                _ => {}
-            }
-        }
-        ends
-    }
-
-    fn set(&mut self, index: usize) {
-        if let Some(word) = self.0.get_mut(index.div_euclid(64)) {
-            *word |= 1 << index.rem_euclid(64);
-        }
-    }
-
-    fn is_end(&self, index: usize) -> bool {
-        self.0.get(index.div_euclid(64)).is_some_and(|word| word & (1 << index.rem_euclid(64)) != 0)
-    }
-}
-
-fn add(sums: &mut Vec<u64>, line: u32, bytes: u64) {
-    let line = line as usize;
-    if line >= sums.len() {
-        sums.resize(line.saturating_add(1), 0);
-    }
-    if let Some(sum) = sums.get_mut(line) {
-        *sum = sum.saturating_add(bytes);
-    }
-}
-
-fn remove(sums: &mut [u64], line: u32, bytes: u64) {
-    if let Some(sum) = sums.get_mut(line as usize) {
-        *sum = sum.saturating_sub(bytes);
-    }
-}
-
 /// Which line a stack belongs to.
 struct Lines<'a> {
     heap: &'a Heap,
-    by_stack: HashMap<u32, u32>,
+    /// By stack, which are numbered without gaps; [`UNKNOWN`] where nobody asked yet.
+    by_stack: Vec<u32>,
+    /// The line of what has no stack.
+    without_stack: Option<u32>,
     by_frame: HashMap<Option<u32>, u32>,
     /// Whether a frame is the user's own code.
     own: HashMap<u32, bool>,
@@ -155,16 +153,26 @@ impl<'a> Lines<'a> {
     fn new(heap: &'a Heap) -> Self {
         Self {
             heap,
-            by_stack: HashMap::new(),
+            by_stack: vec![UNKNOWN; heap.stack_count()],
+            without_stack: None,
             by_frame: HashMap::new(),
             own: HashMap::new(),
             frames: vec![None], // the rest
         }
     }
 
+    #[inline]
     fn of(&mut self, stack: u32) -> u32 {
-        if let Some(line) = self.by_stack.get(&stack) {
-            return *line;
+        match self.by_stack.get(stack as usize) {
+            Some(line) if *line != UNKNOWN => *line,
+            _ => self.of_new(stack),
+        }
+    }
+
+    #[inline(never)]
+    fn of_new(&mut self, stack: u32) -> u32 {
+        if let (NO_STACK, Some(line)) = (stack, self.without_stack) {
+            return line;
         }
         let frame = self.frame_of(stack);
         let known = self.by_frame.get(&frame).copied();
@@ -177,7 +185,10 @@ impl<'a> Lines<'a> {
             self.by_frame.insert(frame, line);
             line
         });
-        self.by_stack.insert(stack, line);
+        match self.by_stack.get_mut(stack as usize) {
+            Some(slot) => *slot = line,
+            None => self.without_stack = Some(line),
+        }
         line
     }
 
@@ -195,5 +206,69 @@ impl<'a> Lines<'a> {
             })
         });
         own.or_else(|| ids.iter().copied().find(|id| heap.frame(*id).2 > 0)).or_else(|| ids.first().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::replay::{AtEnd, LiveBlock, replay};
+    use super::*;
+
+    const KIB: u64 = 1024;
+
+    fn event(action: Action, addr: u64, size: u64, time: i64) -> Event {
+        Event::new(action, addr, size, time)
+    }
+
+    fn block(addr: u64, requested: u64, stack: u32) -> LiveBlock {
+        LiveBlock { addr, requested, size: requested.next_multiple_of(512), pending: false, stack }
+    }
+
+    fn heap() -> Heap {
+        Heap::new().unwrap()
+    }
+
+    fn x_of(index: usize, _: Event) -> i64 {
+        i64::try_from(index).unwrap()
+    }
+
+    #[test]
+    fn what_is_live_at_the_peak_is_found_by_its_allocation() {
+        let events = [
+            event(Action::Alloc, 1, 5 * KIB, 0),
+            event(Action::Alloc, 2, 9 * KIB, 1),
+            event(Action::FreeRequested, 1, 5 * KIB, 2),
+            event(Action::FreeCompleted, 1, 5 * KIB, 3),
+            event(Action::FreeRequested, 3, KIB, 4),
+            event(Action::FreeCompleted, 3, KIB, 5),
+            event(Action::Alloc, 1, KIB, 6),
+        ];
+        // The allocations' stacks are 10 to 16; the frees were recorded with their own.
+        let stacks = [10, 11, 12, 13, 14, 15, 16];
+        let blocks = [block(2, 9 * KIB, 11), block(1, KIB, 16), block(4, 3 * KIB, NO_STACK)];
+        let (trace, at_end) = (Trace { events: &events, stacks: &stacks }, AtEnd { blocks: &blocks, reserved: 0 });
+        let found = replay(trace, at_end, 9).unwrap();
+        assert_eq!((found.peak.event, found.peak.totals.requested), (Some(1), 18 * KIB));
+        let (bands, sites) = site_bands(&heap(), trace, &found, x_of, &mut Room::new());
+        let mut sites: Vec<_> = sites.into_iter().map(|(stack, (bytes, blocks))| (stack, bytes.0, blocks)).collect();
+        sites.sort_unstable();
+        // Block 3 was there before, allocated nobody knows where, and so was block 4.
+        assert_eq!(sites, [(10, 5 * KIB, 1), (11, 9 * KIB, 1), (NO_STACK, 4 * KIB, 2)]);
+        // None of these stacks has frames; without a line of code all is one band, which follows the live bytes.
+        assert_eq!((bands.x, bands.sites.len()), ((0..7).collect(), 1));
+        assert_eq!(bands.sites[0].bytes, [9, 18, 18, 13, 13, 12, 13].map(|kib| kib * KIB));
+    }
+
+    /// What contradicts the end of the recording on the way back is passed over on the way forwards.
+    #[test]
+    fn an_allocation_that_nothing_ends_is_no_part_of_the_peak() {
+        let events =
+            [event(Action::Alloc, 1, 7 * KIB, 0), event(Action::Alloc, 1, KIB, 1), event(Action::Alloc, 2, KIB, 2)];
+        let blocks = [block(1, KIB, 21), block(2, KIB, 22)];
+        let trace = Trace { events: &events, stacks: &[20, 21, 22] };
+        let found = replay(trace, AtEnd { blocks: &blocks, reserved: 0 }, 9).unwrap();
+        assert_eq!((found.contradictions, found.peak.totals.requested), (1, 2 * KIB));
+        let (_, sites) = site_bands(&heap(), trace, &found, x_of, &mut Room::new());
+        assert_eq!(sites.values().map(|(bytes, _)| bytes.0).sum::<u64>(), 2 * KIB);
     }
 }

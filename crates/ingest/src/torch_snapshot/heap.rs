@@ -574,6 +574,11 @@ impl Heap {
         self.stacks.get(stack)
     }
 
+    /// How many stacks there are; their ids are the numbers below.
+    pub(super) fn stack_count(&self) -> usize {
+        self.stacks.len()
+    }
+
     /// One frame by its id.
     pub(super) fn frame(&self, id: u32) -> (&[u8], &[u8], u32) {
         match self.frames.get(id) {

@@ -44,6 +44,11 @@ impl<T: Copy + Eq + Hash> SliceInterner<T> {
         slice_of(&self.items, &self.ends, id)
     }
 
+    /// How many distinct slices there are; their ids are the numbers below.
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
     /// Bytes of memory in use.
     pub(super) fn held(&self) -> usize {
         let table = self.table.capacity().saturating_mul(5);

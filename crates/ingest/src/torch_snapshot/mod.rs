@@ -10,9 +10,10 @@
 //! | `pickle`, `opcodes`, `value` | the machine: opcodes, its stack and memo |
 //! | `heap`, `fields`, `rows`, `words`, `intern`, `growth` | what a dict or list is, as rows of tables |
 //! | `salvage` | what is left of a file that breaks off |
-//! | `summary`, `sites`, `replay`, `bands`, `segments`, `version` | figures: sums, call sites, memory over time, by line, by segment, versions of torch |
+//! | `summary`, `sites`, `replay`, `changes`, `bands`, `segments`, `version` | figures: sums, call sites, memory over time, by line, by segment, versions of torch |
 
 mod bands;
+mod changes;
 mod fields;
 mod growth;
 mod heap;

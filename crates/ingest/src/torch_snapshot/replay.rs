@@ -1,7 +1,7 @@
 //! Memory over the recorded events, found by walking back from the segments and blocks at the end.
 //!
-//! The trace has no beginning: what was live before it is only known by undoing it. One pass and one map for the course,
-//! another for what was live at the peak, whatever the order of frees. Knows no text and no frame.
+//! The trace has no beginning: what was live before it is only known by undoing it. One pass and one map, whatever the
+//! order of frees; what was live at the peak is found by [`super::bands`], forwards. Knows no text and no frame.
 //!
 //! A block counts as live (and as active) until `free_completed`: until then its memory cannot be used again. Where that
 //! event is not in the trace (`skip_actions`), but the block is gone afterwards, `free_requested` ends it. As allocated
@@ -10,6 +10,7 @@
 //! The trace tells what was requested. How long a block was, rounded, is known of those that are there at the end; of
 //! others a lower bound is taken, the next multiple of 512.
 
+use super::changes::Changes;
 use super::rows::{Action, Event, NO_STACK, Trace};
 use crate::buckets::MAX_BUCKETS as CURVE_BUCKETS;
 use hashbrown::HashMap;
@@ -78,8 +79,8 @@ pub(super) struct Replay {
     pub(super) never_freed: BySite,
     /// Of them, what was allocated in the second half of the events.
     pub(super) late: Bytes,
-    /// Events of frees have the stack of the allocation, not that of the free.
-    pub(super) frees_repeat: bool,
+    /// The events that changed what was live: allocations, and the ends of blocks.
+    pub(super) changes: Changes,
     /// What was live before the first event.
     pub(super) at_start: Vec<StartBlock>,
     /// Of each of at most [`TOP_BUCKETS`] buckets of events of equal count, the first event after which most was live.
@@ -191,43 +192,12 @@ pub(super) fn replay(trace: Trace<'_>, at_end: AtEnd<'_>, max_ooms: usize) -> Op
         contradictions: walk.contradictions,
         reserved_contradictions: walk.reserved_contradictions,
         ooms,
-        frees_repeat: walk.frees_repeat(),
         at_start: walk.at_start(),
+        changes: walk.changes,
         tops: tops.best.into_iter().map(|(_, index)| index).collect(),
         never_freed: walk.never_freed,
         late: walk.late,
     })
-}
-
-/// Requested bytes by stack of what was live right after event `at`, or before the first one.
-///
-/// What was freed later is found by undoing; its stack is that of its allocation if that was recorded, else that of the
-/// free where frees repeat it.
-pub(super) fn live_after(trace: Trace<'_>, at_end: AtEnd<'_>, at: Option<usize>, frees_repeat: bool) -> BySite {
-    let mut walk = Walk::from_end(trace, at_end);
-    let after = at.map_or(0, |at| at.saturating_add(1));
-    let numbered = || trace.events.iter().enumerate();
-    for (index, event) in numbered().skip(after).rev() {
-        walk.undo(index, *event);
-    }
-    for (index, event) in numbered().take(after).rev() {
-        if event.action() == Action::Alloc
-            && let Some(held) = walk.live.get_mut(&event.addr)
-            && !held.is_resolved
-        {
-            held.is_resolved = true;
-            if !held.from_end || held.stack == NO_STACK {
-                held.stack = trace.stack(index);
-            }
-        }
-    }
-    let mut sites = BySite::new();
-    for held in walk.live.values() {
-        let is_known = held.is_resolved || held.from_end || frees_repeat;
-        let site = sites.entry(if is_known { held.stack } else { NO_STACK }).or_default();
-        *site = (site.0.saturating_add(Bytes(held.requested)), site.1.saturating_add(1));
-    }
-    sites
 }
 
 /// The smallest and the largest value of each bucket and quantity, taken in from the end.
@@ -299,8 +269,6 @@ struct Held {
     pending: bool,
     /// A block of the end, not one that a free tells of.
     from_end: bool,
-    /// The stack is that of its allocation.
-    is_resolved: bool,
 }
 
 /// Sizes are multiples of this.
@@ -319,6 +287,7 @@ struct Walk<'a> {
     /// Frees with the same stack as their allocation, and with another one.
     same_stack: u64,
     other_stack: u64,
+    changes: Changes,
 }
 
 impl<'a> Walk<'a> {
@@ -334,6 +303,7 @@ impl<'a> Walk<'a> {
             late: Bytes(0),
             same_stack: 0,
             other_stack: 0,
+            changes: Changes::none(trace.events.len()),
         };
         for block in at_end.blocks {
             let held = Held {
@@ -342,7 +312,6 @@ impl<'a> Walk<'a> {
                 stack: block.stack,
                 pending: block.pending,
                 from_end: true,
-                is_resolved: false,
             };
             walk.insert(block.addr, held);
         }
@@ -354,17 +323,26 @@ impl<'a> Walk<'a> {
     fn undo(&mut self, index: usize, event: Event) {
         match event.action() {
             Action::Alloc => match self.live.remove(&event.addr) {
-                Some(held) => self.born(index, held),
+                Some(held) => {
+                    self.changes.set(index);
+                    self.born(index, held);
+                }
                 None => self.contradictions = self.contradictions.saturating_add(1),
             },
-            Action::FreeCompleted => self.insert(event.addr, self.freed(index, event, self.has_requests)),
+            Action::FreeCompleted => {
+                self.changes.set(index);
+                self.insert(event.addr, self.freed(index, event, self.has_requests));
+            }
             Action::FreeRequested => match self.live.get_mut(&event.addr) {
                 Some(held) if held.pending => {
                     held.pending = false;
                     self.totals.allocated = self.totals.allocated.saturating_add(held.size);
                 }
                 Some(_) => {}
-                None => self.insert(event.addr, self.freed(index, event, false)),
+                None => {
+                    self.changes.set(index);
+                    self.insert(event.addr, self.freed(index, event, false));
+                }
             },
             Action::Reserve => {
                 self.reserved_contradictions =
@@ -385,7 +363,6 @@ impl<'a> Walk<'a> {
             stack: self.trace.stack(index),
             pending,
             from_end: false,
-            is_resolved: false,
         }
     }
 
@@ -524,31 +501,6 @@ mod tests {
         assert!(curve.x.len() <= CURVE_BUCKETS && curve.x.len() > CURVE_BUCKETS / 2 && curve.x.is_sorted());
         // Without `free_requested` a block is allocated until its free is complete.
         assert_eq!(curve.allocated.unwrap().max(), Some(Bytes(1 << 30)));
-    }
-
-    #[test]
-    fn what_is_live_at_the_peak_is_found_by_its_allocation() {
-        let events = [
-            event(Action::Alloc, 1, 5 * KIB, 0),
-            event(Action::Alloc, 2, 9 * KIB, 1),
-            event(Action::FreeRequested, 1, 5 * KIB, 2),
-            event(Action::FreeCompleted, 1, 5 * KIB, 3),
-            event(Action::FreeRequested, 3, KIB, 4),
-            event(Action::FreeCompleted, 3, KIB, 5),
-            event(Action::Alloc, 1, KIB, 6),
-        ];
-        // The allocations' stacks are 10 to 16; the frees were recorded with their own.
-        let stacks = [10, 11, 12, 13, 14, 15, 16];
-        let blocks = [block(2, 9 * KIB, 11), block(1, KIB, 16), block(4, 3 * KIB, NO_STACK)];
-        let (trace, at_end) = (Trace { events: &events, stacks: &stacks }, AtEnd { blocks: &blocks, reserved: 0 });
-        let found = replay(trace, at_end, 9).unwrap();
-        assert_eq!((found.peak.event, found.peak.totals.requested), (Some(1), 18 * KIB));
-        assert!(!found.frees_repeat);
-        let sites = live_after(trace, at_end, found.peak.event, found.frees_repeat);
-        let mut sites: Vec<_> = sites.into_iter().map(|(stack, (bytes, blocks))| (stack, bytes.0, blocks)).collect();
-        sites.sort_unstable();
-        // Block 3 was there before, allocated nobody knows where, and so was block 4.
-        assert_eq!(sites, [(10, 5 * KIB, 1), (11, 9 * KIB, 1), (NO_STACK, 4 * KIB, 2)]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use super::bands::site_bands;
 use super::heap::Heap;
-use super::replay::{AtEnd, BySite, LiveBlock, Replay, live_after, replay};
+use super::replay::{AtEnd, BySite, LiveBlock, Replay, replay};
 use super::rows::{Block, BlockState, Event, Run, Segment, Trace};
 use super::segments::Segments;
 use super::sites::{Room, top_sites};
@@ -191,12 +191,13 @@ impl Tally {
                 replay.contradictions
             ));
         }
-        let bands = replay.as_ref().map(|replay| {
+        let (bands, at_peak) = replay.as_ref().map_or_else(Default::default, |replay| {
             let axis = replay.live.axis;
             let x_of = |index: usize, event: Event| {
                 if axis == SeriesAxis::UnixMicros { event.time_us } else { i64::try_from(index).unwrap_or(i64::MAX) }
             };
-            site_bands(heap, trace, (&replay.at_start, at_end, &replay.tops), (axis, x_of), room)
+            let (bands, at_peak) = site_bands(heap, trace, replay, x_of, room);
+            (Some(bands), at_peak)
         });
         let peak = replay.as_ref().map(|replay| SnapshotPeak {
             event: replay.peak.event.map(|event| event as u64),
@@ -204,12 +205,7 @@ impl Tally {
             requested: Bytes(replay.peak.totals.requested),
             active: Bytes(replay.peak.totals.active),
             reserved: Bytes(replay.peak.totals.reserved),
-            sites: top_sites(
-                heap,
-                &live_after(trace, at_end, replay.peak.event, replay.frees_repeat),
-                MAX_OTHER_SITES,
-                room,
-            ),
+            sites: top_sites(heap, &at_peak, MAX_OTHER_SITES, room),
         });
         let never_freed = replay.as_ref().map(|replay| {
             let all = replay.never_freed.values();
