@@ -53,7 +53,8 @@ impl Resolver for KeptAddresses {
 /// The address that a host is when it stands as a number.
 fn literal(uri: &Uri) -> Option<SocketAddr> {
     let host = uri.host()?;
-    let address: IpAddr = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).parse().ok()?;
+    let address: IpAddr =
+        host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).parse().ok()?;
     let port = uri.port_u16().or(match uri.scheme_str()? {
         "http" => Some(80),
         "https" => Some(443),
