@@ -4,6 +4,7 @@
 use crate::accounts::{ProjectChoice, may_edit};
 use crate::islands::Upload;
 use crate::words;
+use leptos::attr::custom::custom_attribute;
 use leptos::prelude::*;
 use rankscope_model::Bytes;
 
@@ -29,6 +30,20 @@ pub struct EvidenceForm {
     pub max_request_bytes: u64,
 }
 
+/// For those who do not drag: a field that takes a folder with all that is in it.
+fn folder_field(id: &str) -> impl IntoView + use<> {
+    let id = format!("{id}-folder");
+    // An attribute that the standard leaves to the browsers, all of which have it.
+    let field =
+        view! { <input type="file" id=id.clone() name="files"/> }.add_any_attr(custom_attribute("webkitdirectory", ""));
+    view! {
+        <div class="folder">
+            <label for=id>"Or a whole folder"</label>
+            {field}
+        </div>
+    }
+}
+
 /// The form, inside its island.
 pub fn evidence_form(form: EvidenceForm) -> AnyView {
     let EvidenceForm { action, api, back, button, id, new_run, projects, max_file_bytes, max_request_bytes } = form;
@@ -49,7 +64,7 @@ pub fn evidence_form(form: EvidenceForm) -> AnyView {
     });
     let (files_id, text_id, title_id, hint_id) =
         (format!("{id}-files"), format!("{id}-text"), format!("{id}-title"), format!("{id}-limits"));
-    let drop_words = if new_run { "Drop files here, or choose them" } else { "Drop the new files here" };
+    let drop_words = if new_run { "Drop files or a folder here, or choose files" } else { "Drop the new files here" };
     let paste_words = if new_run { "Or paste text" } else { "Or paste its output" };
     let placeholder =
         if new_run { "nvidia-smi table, out-of-memory message, log lines with memory figures" } else { "Paste here" };
@@ -73,6 +88,7 @@ pub fn evidence_form(form: EvidenceForm) -> AnyView {
                         {new_run.then(|| view! { <span>"Logs, snapshots, scripts, pastes; also .gz, .zst, .zip, .tar.gz"</span> })}
                     </label>
                 </div>
+                {new_run.then(|| folder_field(id))}
                 <ul class="picked" aria-label="Chosen files"></ul>
                 <div class="field">
                     <label for=text_id.clone()>{paste_words}</label>

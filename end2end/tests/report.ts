@@ -3,7 +3,7 @@
 import type { Locator, Page } from "@playwright/test";
 import { expect } from "./server";
 
-export const fileField = (page: Page) => page.getByLabel(/drop files here/i);
+export const fileField = (page: Page) => page.getByLabel(/drop files/i);
 export const textField = (page: Page) => page.getByLabel("Or paste text");
 export const send = (page: Page) => page.getByRole("button", { name: "Find the cause" });
 

@@ -41,7 +41,7 @@ impl Default for Limits {
         Self {
             max_file_bytes: 2 * GIB,
             max_request_bytes: 8 * GIB,
-            max_files: 256,
+            max_files: 2048,
             max_text_bytes: 2 << 20,
             max_title_chars: 200,
             max_name_chars: 240,

@@ -15,6 +15,9 @@ mod dom;
 #[cfg(feature = "hydrate")]
 mod events;
 
+#[cfg(feature = "hydrate")]
+mod folders;
+
 #[cfg(feature = "ssr")]
 pub use {
     copy::CopyButtons, live_nodes::LiveNodes, live_run::LiveRun, share::ShareBox, sites::SiteTable,

@@ -123,6 +123,7 @@ fn taken(file: &TakenFile) -> impl IntoView {
 mod browser {
     use super::{State, TakenFile};
     use crate::islands::dom;
+    use crate::islands::folders::{self, Found};
     use crate::words;
     use leptos::prelude::*;
     use rankscope_model::{ArtifactKind, Bytes};
@@ -130,7 +131,7 @@ mod browser {
     use std::rc::Rc;
     use wasm_bindgen::JsValue;
     use web_sys::{
-        ClipboardEvent, DragEvent, Event, File, FileList, FormData, HtmlElement, HtmlFormElement, HtmlInputElement,
+        ClipboardEvent, DragEvent, Event, FileList, FormData, HtmlElement, HtmlFormElement, HtmlInputElement,
         HtmlSelectElement, HtmlTextAreaElement, ProgressEvent,
     };
 
@@ -140,7 +141,7 @@ mod browser {
         form: HtmlFormElement,
         input: HtmlInputElement,
         picked: HtmlElement,
-        files: Rc<RefCell<Vec<File>>>,
+        files: Rc<RefCell<Vec<Found>>>,
         state: RwSignal<State>,
     }
 
@@ -159,6 +160,13 @@ mod browser {
 
         let chosen = form.clone();
         dom::on::<Event>(&form.input, "change", move |_| chosen.take_chosen());
+        if let Some(folder) = dom::find::<HtmlInputElement>(root, ".folder input") {
+            let (picked, field) = (form.clone(), folder.clone());
+            dom::on::<Event>(&folder, "change", move |_| {
+                picked.add(field.files());
+                field.set_value("");
+            });
+        }
         wire_drop(&form, &drop);
         let pasted = form.clone();
         dom::on::<ClipboardEvent>(&form.form, "paste", move |event| {
@@ -194,7 +202,14 @@ mod browser {
         dom::on::<DragEvent>(&area, "drop", move |event| {
             event.prevent_default();
             let _ = lit.class_list().remove_1("over");
-            form.add(event.data_transfer().and_then(|data| data.files()));
+            let Some(data) = event.data_transfer() else { return };
+            let (loose, dropped) = folders::dropped(&data);
+            form.put(loose);
+            // A folder is read while the page goes on; its files come one by one.
+            for folder in dropped {
+                let (found, refused) = (form.clone(), form.clone());
+                folders::read(&folder, move |file| found.put(vec![file]), move |why| refused.refuse(why));
+            }
         });
     }
 
@@ -211,18 +226,28 @@ mod browser {
 
         fn add(&self, list: Option<FileList>) {
             let Some(list) = list else { return };
-            let new = (0..list.length()).filter_map(|n| list.get(n));
-            for file in new {
+            self.put((0..list.length()).filter_map(|n| list.get(n)).map(Found::of_file).collect());
+        }
+
+        fn put(&self, new: Vec<Found>) {
+            if new.is_empty() {
+                return;
+            }
+            for found in new {
                 let mut files = self.files.borrow_mut();
-                let known = files.iter().any(|had| had.name() == file.name() && (had.size() - file.size()).abs() < 1.0);
-                if !known {
-                    files.push(file);
+                let is_same = |had: &Found| had.path == found.path && (had.file.size() - found.file.size()).abs() < 1.0;
+                if !files.iter().any(is_same) {
+                    files.push(found);
                 }
             }
             // After a sending the form was put away; new files bring it back.
             let _ = self.form.remove_attribute("hidden");
             self.state.set(State::Idle);
             self.list();
+        }
+
+        fn refuse(&self, why: String) {
+            self.state.set(State::Failed(why));
         }
 
         /// What was sent is with the server: the same must not be sent again by a second Enter.
@@ -239,19 +264,19 @@ mod browser {
         fn list(&self) {
             self.picked.set_text_content(None);
             let limit = self.limit("data-max-file");
-            for (n, file) in self.files.borrow().iter().enumerate() {
-                let _ = self.line(n, file, limit);
+            for (n, found) in self.files.borrow().iter().enumerate() {
+                let _ = self.line(n, found, limit);
             }
         }
 
-        fn line(&self, n: usize, file: &File, limit: f64) -> Option<()> {
+        fn line(&self, n: usize, Found { path, file }: &Found, limit: f64) -> Option<()> {
             let too_large = file.size() > limit;
             let line = dom::element("li", if too_large { "refused" } else { "" }, "")?;
-            let name = dom::element("bdi", "", &words::shown_line(&file.name()))?;
+            let name = dom::element("bdi", "", &words::shown_line(path))?;
             let note = if too_large { format!("{}, too large", size(file.size())) } else { size(file.size()) };
             let remove = dom::element("button", "remove", "Remove")?;
             let _ = remove.set_attribute("type", "button");
-            let _ = remove.set_attribute("aria-label", &format!("Remove {}", file.name()));
+            let _ = remove.set_attribute("aria-label", &format!("Remove {path}"));
             let form = self.clone();
             dom::on::<Event>(&remove, "click", move |_| {
                 if n < form.files.borrow().len() {
@@ -268,15 +293,16 @@ mod browser {
         fn refused(&self, text: &str) -> Option<String> {
             let files = self.files.borrow();
             let limit = self.limit("data-max-file");
-            if let Some(file) = files.iter().find(|file| file.size() > limit) {
-                let name = words::shown_line(&file.name());
+            if let Some(Found { path, file }) = files.iter().find(|found| found.file.size() > limit) {
+                let name = words::shown_line(path);
                 return Some(format!(
                     "{name} has {}; a file may have {}. Compressed files are read too.",
                     size(file.size()),
                     size(limit)
                 ));
             }
-            let (all, limit) = (files.iter().map(|file| file.size()).sum::<f64>(), self.limit("data-max-request"));
+            let (all, limit) =
+                (files.iter().map(|found| found.file.size()).sum::<f64>(), self.limit("data-max-request"));
             if all > limit {
                 return Some(format!(
                     "Together {}; the server accepts {}. Send them in parts.",
@@ -308,8 +334,8 @@ mod browser {
             if !text.trim().is_empty() {
                 let _ = data.append_with_str("text", &text);
             }
-            for file in self.files.borrow().iter() {
-                let _ = data.append_with_blob_and_filename("files", file, &file.name());
+            for Found { path, file } in self.files.borrow().iter() {
+                let _ = data.append_with_blob_and_filename("files", file, path);
             }
             let state = self.state;
             let back = self.form.get_attribute("data-back");
