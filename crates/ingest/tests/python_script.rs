@@ -417,6 +417,39 @@ fn what_a_branch_on_the_rank_does_beside_printing_is_named() {
 }
 
 #[test]
+fn expressions_that_only_some_ranks_evaluate_are_branches_too() {
+    let branch = |line: &str| {
+        let script = with_head(&format!("import copy\nmodel = Net().cuda()\nrank = dist.get_rank()\n{line}\n"));
+        let mut found = script.all(FactKind::RankBranch).map(|fact| {
+            let Fact::RankBranch { work } = &fact.what else { panic!() };
+            work.clone()
+        });
+        let first = found.next();
+        assert_eq!(found.next(), None, "{line}");
+        let does = [FactKind::SaveState, FactKind::ModelCopy].into_iter().flat_map(|kind| script.all(kind));
+        let is_only: Vec<bool> = does.map(ScriptFact::is_rank_only).collect();
+        (first, is_only)
+    };
+    let save = "torch.save(model.state_dict(), 'p')";
+    for line in [
+        format!("{save} if rank == 0 else None"),
+        format!("None if rank != 0 else {save}"),
+        format!("rank == 0 and {save}"),
+        format!("rank == 0 and step % 9 == 0 and {save}"),
+        format!("x = [{save} if rank == 0 else None]"),
+    ] {
+        assert_eq!(branch(&line), (Some(vec![RankWork::Save]), vec![true]), "{line}");
+    }
+    let copied = branch("ema = copy.deepcopy(model) if rank == 0 else None");
+    assert_eq!(copied, (Some(vec![RankWork::ModelCopy]), vec![true]));
+    // All ranks do it, or nobody knows which.
+    for line in [format!("step == 0 and {save}"), format!("rank == 0 or {save}"), format!("{save} if step else None")] {
+        assert_eq!(branch(&line), (None, vec![false]), "{line}");
+    }
+    assert_eq!(branch("n = 8 if rank == 0 else 4"), (None, vec![]));
+}
+
+#[test]
 fn a_program_needs_neither_a_loop_nor_a_main_guard() {
     let programs = [
         "torch.cuda.set_device(0)\ndist.init_process_group('nccl')\n",

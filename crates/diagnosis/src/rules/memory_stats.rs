@@ -7,9 +7,10 @@ use crate::policy::weight;
 use crate::words;
 use rankscope_model::{
     Bytes, CauseLabel, EvidenceRef, Item, ItemStatus, OomEvent, ProcessRow, Rank, Severity, SnapshotDevice,
-    SnapshotEvidence, StepRecord,
+    SnapshotEvidence, StepRecord, Subject,
 };
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 const ITEM: Item = Item::MemoryStats;
 
@@ -329,18 +330,28 @@ struct LogCache<'a> {
     used: Bytes,
     reserved: Bytes,
     cached: Bytes,
+    /// Ranks that cache about as much, if all do and there are several.
+    alike: Option<usize>,
 }
 
 fn log_cache<'a>(case: &Case<'a>) -> Option<LogCache<'a>> {
-    let widest = case
-        .steps
-        .records()
-        .filter_map(|(_, row)| {
-            let used = row.peak_allocated.or(row.allocated)?;
-            let reserved = row.peak_reserved.or(row.reserved)?;
-            Some(LogCache { row, used, reserved, cached: reserved.saturating_sub(used) })
-        })
-        .max_by_key(|cache| cache.cached)?;
+    let mut by_subject: BTreeMap<Subject, LogCache<'a>> = BTreeMap::new();
+    for (_, row) in case.steps.records() {
+        let (Some(used), Some(reserved)) = (row.peak_allocated.or(row.allocated), row.peak_reserved.or(row.reserved))
+        else {
+            continue;
+        };
+        let cache = LogCache { row, used, reserved, cached: reserved.saturating_sub(used), alike: None };
+        match by_subject.entry(row.subject) {
+            Entry::Vacant(empty) => drop(empty.insert(cache)),
+            Entry::Occupied(mut widest) if cache.cached >= widest.get().cached => drop(widest.insert(cache)),
+            Entry::Occupied(_) => {}
+        }
+    }
+    let ranks = by_subject.len();
+    let least = by_subject.values().map(|cache| cache.cached).min()?;
+    let mut widest = by_subject.into_values().max_by_key(|cache| cache.cached)?;
+    widest.alike = Some(ranks).filter(|ranks| *ranks > 1 && !case.policy.differs(widest.cached.0, least.0));
     let is_large = widest.cached >= case.policy.cached_min
         && widest.cached.0 as f64 >= widest.reserved.0 as f64 * case.policy.cached_share;
     is_large.then_some(widest)
@@ -348,7 +359,7 @@ fn log_cache<'a>(case: &Case<'a>) -> Option<LogCache<'a>> {
 
 /// Weak by itself: allocated falls between steps, reserved does not. Strong where NCCL failed beside it.
 fn told_by_log(case: &Case, cache: &LogCache, nccl_failed: bool, ledger: &mut Ledger) {
-    let LogCache { row, used, reserved, cached } = cache;
+    let LogCache { row, used, reserved, cached, alike } = cache;
     let refs = case.step_refs([*row]);
     let label = CauseLabel::AllocatorFragmentation;
     let at_peak = row.peak_allocated.is_some();
@@ -357,6 +368,14 @@ fn told_by_log(case: &Case, cache: &LogCache, nccl_failed: bool, ledger: &mut Le
         words::capital(&row.subject.to_string()),
         if at_peak { "at its peak" } else { "at that moment" }
     );
+    // A cache as large on every rank is how this job works, not what one card has above the others.
+    if let Some(ranks) = alike.filter(|_| !nccl_failed) {
+        let all = words::capital(&words::all_of(ranks, "ranks"));
+        let text = format!("{text} {all} cache about as much, so this explains no difference between them.");
+        let severity = Severity::Info;
+        ledger.claim(Claim { item: ITEM, label: None, severity, confidence: 0.8, text, ranks: vec![], refs });
+        return;
+    }
     let gain = match (nccl_failed, at_peak) {
         (true, _) => weight::STRONG,
         (false, true) => weight::GOOD,

@@ -9,6 +9,7 @@ use super::walk::Walker;
 use rankscope_model::{DeviceClass, DeviceExpr, Fact, Framework};
 use ruff_python_ast::{self as ast, CmpOp, Expr, Number, Operator, UnaryOp};
 use ruff_text_size::Ranged;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Longest dotted name that is put together.
@@ -260,7 +261,19 @@ impl<'a> Walker<'a> {
     }
 
     fn boolean(&mut self, op: &'a ast::ExprBoolOp) -> Value<'a> {
-        let values: Vec<Value<'a>> = op.values.iter().map(|value| self.eval(value)).collect();
+        let mut values: Vec<Value<'a>> = Vec::with_capacity(op.values.len());
+        // `rank == 0 and save(model)`: what stands behind a condition on ranks happens on those only.
+        let mut only: Option<(Selects, &'a Expr)> = None;
+        for part in &op.values {
+            let value = match only {
+                Some((selects, test)) => self.eval_where(selects, test, "", part),
+                None => self.eval(part),
+            };
+            if let (ast::BoolOp::And, None, Value::Selects(selects, _)) = (op.op, only, &value) {
+                only = Some((*selects, part));
+            }
+            values.push(value);
+        }
         let selected: Vec<Selects> = values
             .iter()
             .filter_map(|value| if let Value::Selects(selects, _) = value { Some(*selects) } else { None })
@@ -319,8 +332,17 @@ impl<'a> Walker<'a> {
 
     fn conditional(&mut self, branch: &'a ast::ExprIf) -> Value<'a> {
         let test = self.eval(&branch.test);
-        let body = self.eval(&branch.body);
-        let other = self.eval(&branch.orelse);
+        let (body, other) = match test {
+            Value::Selects(selects, is_exact) => {
+                let body = self.eval_where(selects, &branch.test, "", &branch.body);
+                let other = match selects.opposite().filter(|_| is_exact) {
+                    Some(opposite) => self.eval_where(opposite, &branch.test, "else of: ", &branch.orelse),
+                    None => self.eval(&branch.orelse),
+                };
+                (body, other)
+            }
+            _ => (self.eval(&branch.body), self.eval(&branch.orelse)),
+        };
         match test {
             // `"cuda" if torch.cuda.is_available() else "cpu"`.
             Value::Made(path) if names::tail(&path) == "is_available" => body,
@@ -336,6 +358,26 @@ impl<'a> Walker<'a> {
             }
             _ => body.join(other),
         }
+    }
+
+    /// An expression that only those ranks evaluate that `test` selects. A branch of its own where it does something: most
+    /// such expressions choose between two numbers.
+    fn eval_where(&mut self, selects: Selects, test: &'a Expr, prefix: &str, expr: &'a Expr) -> Value<'a> {
+        let kind = selects.guard();
+        if !kind.is_rank_only() {
+            return self.eval(expr);
+        }
+        let mut guard = self.condition(test, kind);
+        guard.text.insert_str(0, prefix);
+        self.guards.push(guard);
+        self.collectors.push(BTreeSet::new());
+        let value = self.eval(expr);
+        self.guards.pop();
+        let work = self.collectors.pop().unwrap_or_default();
+        if !work.is_empty() {
+            self.fact(expr.start(), Fact::RankBranch { work: work.into_iter().collect() });
+        }
+        value
     }
 
     fn dict(&mut self, dict: &'a ast::ExprDict) -> Value<'a> {
