@@ -701,3 +701,31 @@ fn one_long_text_in_every_frame_stays_small() {
     assert!(frames.clone().all(|frame| frame.file.len() < 1100));
     assert!(warnings.iter().any(|warning| warning.contains("frames were left out")), "{warnings:?}");
 }
+
+/// The same bytes refer to another frame once the memo's entry was written anew: no writer does that, but a file may.
+#[test]
+fn equal_references_mean_what_the_memo_holds_by_then() {
+    let text = |text: &str| [b"X", &u32::try_from(text.len()).unwrap().to_le_bytes()[..], text.as_bytes()].concat();
+    let int = |n: i32| [b"J", &n.to_le_bytes()[..]].concat();
+    let dict = |pairs: &[(&str, Vec<u8>)]| {
+        let pairs = pairs.iter().flat_map(|(key, value)| [text(key), value.clone()].concat());
+        [b"}(".to_vec(), pairs.collect(), b"u".to_vec()].concat()
+    };
+    let frame = |name: &str| {
+        let frame = dict(&[("name", text(name)), ("filename", text("train.py")), ("line", int(7))]);
+        [frame, b"q\x05".to_vec()].concat()
+    };
+    let block = |note: Vec<u8>, size: i32| {
+        let frames = b"](h\x05e".to_vec();
+        dict(&[("note", note), ("size", int(size)), ("state", text("active_allocated")), ("frames", frames)])
+    };
+    let blocks = [(frame("one"), 100), (int(0), 200), (frame("two"), 400), (int(0), 800)];
+    let blocks = blocks.into_iter().flat_map(|(note, size)| block(note, size));
+    let blocks = [b"](".to_vec(), blocks.collect(), b"e".to_vec()].concat();
+    let segment = dict(&[("device", int(0)), ("total_size", int(1500)), ("blocks", blocks)]);
+    let top = dict(&[("segments", [b"](".to_vec(), segment, b"e".to_vec()].concat())]);
+    let (snapshot, _) = unpack(read_named("x.pickle", &[b"\x80\x02".to_vec(), top, b".".to_vec()].concat()).unwrap());
+    let sites = snapshot.devices[0].top_sites.iter();
+    let sites: Vec<_> = sites.map(|site| (site.frames[0].function.as_str(), site.bytes.0, site.blocks)).collect();
+    assert_eq!(sites, [("two", 1200, 2), ("one", 300, 2)]);
+}

@@ -440,6 +440,21 @@ impl Heap {
         Shape::row(Kind::Stack, id as usize)
     }
 
+    /// The stack that a list is.
+    pub(super) fn as_stack(&self, list: ObjectId) -> Option<u32> {
+        match self.shape(list) {
+            Shape { kind: Kind::Stack, id } => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Makes a new list the stack that another list was.
+    pub(super) fn set_stack(&mut self, list: ObjectId, stack: u32) -> Result<(), TableFull> {
+        let shape = Shape::row(Kind::Stack, stack as usize)?;
+        self.set_shape(list, shape);
+        Ok(())
+    }
+
     /// Marks what is not a frame among frame ids.
     const STRANGER: u32 = u32::MAX;
 

@@ -7,7 +7,7 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | `pickle`, `opcodes`, `value` | the machine: opcodes, its stack and memo |
+//! | `pickle`, `opcodes`, `value`, `runs` | the machine: opcodes, its stack and memo, and runs of references that came before |
 //! | `heap`, `fields`, `rows`, `words`, `intern`, `growth` | what a dict or list is, as rows of tables |
 //! | `salvage` | what is left of a file that breaks off |
 //! | `summary`, `sites`, `replay`, `changes`, `bands`, `segments`, `version` | figures: sums, call sites, memory over time, by line, by segment, versions of torch |
@@ -22,6 +22,7 @@ mod opcodes;
 mod pickle;
 mod replay;
 mod rows;
+mod runs;
 mod salvage;
 mod segments;
 mod sites;

@@ -6,6 +6,7 @@
 use super::growth::bytes_of;
 use super::heap::{Heap, TableFull};
 use super::opcodes as op;
+use super::runs::{KnownRuns, indices, run_of};
 use super::value::{Memo, Value};
 use crate::ReadError;
 use std::io::{self, BufRead};
@@ -86,6 +87,9 @@ struct Machine {
     /// Heights of the stack where a MARK stands.
     marks: Vec<u32>,
     memo: Memo,
+    runs: KnownRuns,
+    /// Re-used by every run that is new.
+    recalled: Vec<Value>,
     /// Bytes of a long operand that are still to be passed over.
     skip: u64,
     max_stacked: usize,
@@ -142,6 +146,8 @@ impl Machine {
             stack: Vec::new(),
             marks: Vec::new(),
             memo: Memo::default(),
+            runs: KnownRuns::default(),
+            recalled: Vec::new(),
             skip: 0,
             max_stacked: 0,
         })
@@ -216,6 +222,9 @@ impl Machine {
                 Ok(Step::Next(rest))
             }
             op::MARK => {
+                if let Some(rest) = self.list_of_references(rest)? {
+                    return Ok(Step::Next(rest));
+                }
                 if self.marks.len() >= self.max_stacked {
                     return Err(Trouble::Deep);
                 }
@@ -313,8 +322,37 @@ impl Machine {
         if let Ok(Step::Next(rest)) = step { Ok(Step::Next(self.recall_run(rest))) } else { step }
     }
 
-    /// Recalls on while the next opcode does so as well: a stack is a run of references to its frames, and such runs
-    /// are most of a snapshot. Stops before whatever it cannot do.
+    /// After a MARK: a new list that is filled with nothing but references, as stacks are filled with their frames. Such
+    /// runs are most of a snapshot; one that came before is not followed again. `None` for whatever else stands there.
+    #[inline]
+    fn list_of_references<'a>(&mut self, rest: &'a [u8]) -> Result<Option<&'a [u8]>, Trouble> {
+        let run = run_of(rest);
+        let Some([op::APPENDS, after @ ..]) = rest.get(run.len()..) else { return Ok(None) };
+        let Some(list) =
+            self.stack.last().and_then(|top| top.as_object()).filter(|list| self.heap.is_empty_list(*list))
+        else {
+            return Ok(None);
+        };
+        if let Some(stack) = self.runs.get(run) {
+            self.heap.set_stack(list, stack)?;
+            return Ok(Some(after));
+        }
+        self.recalled.clear();
+        for index in indices(run) {
+            // The ordinary way says what is wrong, and where.
+            let Some(value) = self.memo.get(index) else { return Ok(None) };
+            self.recalled.push(value);
+        }
+        let strangers = self.heap.left_out.strangers;
+        self.heap.append(list, &self.recalled)?;
+        // What was left out is counted each time.
+        if let Some(stack) = self.heap.as_stack(list).filter(|_| self.heap.left_out.strangers == strangers) {
+            self.runs.insert(run, stack);
+        }
+        Ok(Some(after))
+    }
+
+    /// Recalls on while the next opcode does so as well. Stops before whatever it cannot do.
     #[inline]
     fn recall_run<'a>(&mut self, mut rest: &'a [u8]) -> &'a [u8] {
         loop {
@@ -339,6 +377,9 @@ impl Machine {
 
     fn remember<'a>(&mut self, index: u32, rest: &'a [u8]) -> Result<Step<'a>, Trouble> {
         let top = *self.stack.last().ok_or(Trouble::Underflow)?;
+        if self.memo.get(index).is_some_and(|before| before != top) {
+            self.runs.clear();
+        }
         self.memo.put(index, top).ok_or(Trouble::Full)?;
         Ok(Step::Next(rest))
     }
@@ -386,6 +427,7 @@ impl Machine {
         let held = [
             self.heap.held(),
             self.memo.held(),
+            self.runs.held(),
             bytes_of::<Value>(self.stack.len()),
             bytes_of::<u32>(self.marks.len()),
         ]
