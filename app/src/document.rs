@@ -9,6 +9,7 @@ use crate::pages::{
     ProjectsPage, RunPage, SetUpPage, SettingsPage, SharedPage, SnapshotsPage, UsersPage,
 };
 use leptos::config::LeptosOptions;
+use leptos::nonce::use_nonce;
 use leptos::prelude::*;
 use leptos_meta::{MetaTags, provide_meta_context};
 use leptos_router::components::{FlatRoutes, Route, Router};
@@ -35,13 +36,35 @@ pub fn shell(options: LeptosOptions) -> impl IntoView {
                 <meta name="theme-color" content="#14171b" media="(prefers-color-scheme: dark)"/>
                 <link rel="icon" href="/favicon.svg" type="image/svg+xml"/>
                 <link rel="stylesheet" href="/style.css"/>
-                {has_bundle.then(|| view! { <HydrationScripts options islands=true/> })}
+                {has_bundle.then(|| scripts(options))}
                 <MetaTags/>
             </head>
             <body>
                 <App/>
             </body>
         </html>
+    }
+}
+
+/// How the bundle's module is told where its code is.
+const BY_ADDRESS: &str = "module_or_path: `${root}/${pkg_path}/${wasm_output_name}.wasm`";
+
+/// The script that brings the islands to life. Leptos would preload the bundle's code and use it once the browser is
+/// idle; where that takes a while, browsers complain of a preload that nobody used. So the script itself asks for the
+/// code at once, and hands it over when it is needed.
+fn scripts(options: LeptosOptions) -> impl IntoView {
+    let pkg = format!("/{}/{}", options.site_pkg_dir, options.output_name);
+    let written = view! { <HydrationScripts options islands=true/> }.to_html();
+    let script = written
+        .split_once("<script")
+        .and_then(|(_, rest)| rest.split_once('>'))
+        .and_then(|(_, rest)| rest.split_once("</script>"))
+        .map_or("", |(script, _)| script);
+    let script =
+        format!("const code = fetch(\"{pkg}_bg.wasm\");{}", script.replace(BY_ADDRESS, "module_or_path: code"));
+    view! {
+        <link rel="modulepreload" href=format!("{pkg}.js") crossorigin="anonymous"/>
+        <script type="module" nonce=use_nonce() inner_html=script></script>
     }
 }
 

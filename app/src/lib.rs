@@ -29,6 +29,8 @@ mod report;
 #[cfg(feature = "ssr")]
 pub mod snapshots;
 #[cfg(feature = "ssr")]
+mod standing;
+#[cfg(feature = "ssr")]
 mod wizard;
 // The browser needs only some of the words.
 #[cfg_attr(not(feature = "ssr"), allow(dead_code))]

@@ -6,8 +6,8 @@ use axum::http::StatusCode;
 use rankscope_app::{ComparedReports, standalone_comparison_html, standalone_report_html};
 use rankscope_diagnosis::{Policy, Side, compare};
 use rankscope_model::{
-    Bytes, DeviceStatus, GIB, Item, ItemNote, ItemStatus, LiveRunRef, LiveStateKind, NodeStatus, OwnStatus,
-    ProcessRole, ProcessStatus, Rank, Report, ShareInfo, Stage, Subject, UnixMicros, Verdict,
+    ArtifactKind, Bytes, DeviceStatus, GIB, Item, ItemNote, ItemStatus, LiveRunRef, LiveStateKind, NodeStatus,
+    OwnStatus, ProcessRole, ProcessStatus, Quantity, Rank, Report, ShareInfo, Stage, Subject, UnixMicros, Verdict,
 };
 use support::{Memory, Site, reports};
 
@@ -146,7 +146,7 @@ async fn every_reference_leads_to_a_place_that_exists_once() {
 async fn the_checklist_says_a_word_for_every_status_and_how_to_decide_what_is_open() {
     let html = page(SMI).await;
     let text = text(&html);
-    assert!(text.contains("7 of 10 decided"));
+    assert!(text.contains("5 of 10 items settled"));
     let report = reports::eight_gpus();
     for entry in &report.diagnosis.checklist {
         assert!(text.contains(entry.item.short_title()), "{}", entry.item.slug());
@@ -415,7 +415,7 @@ fn an_exported_report_stands_alone() {
 async fn what_is_not_known_is_said_and_not_drawn() {
     let html = page(OPEN).await;
     let text = text(&html);
-    assert!(text.contains("Not settled") && text.contains("0 of 10 decided"));
+    assert!(text.contains("Not settled") && text.contains("0 of 10 items settled"));
     assert!(!html.contains("<dl class=\"facts\""), "no figures without a comparison");
     assert!(!html.contains("data-plot-left"), "no empty charts");
     assert!(!text.contains("likely, 1.00"), "an unsettled cause has no confidence to boast of");
@@ -461,11 +461,25 @@ async fn the_checklist_leads_to_the_most_telling_stage() {
     let site = Site::new(memory());
     let (status, location, _) = site.visit("/runs/01939f0a7e2b/checklist").await;
     assert_eq!(status, StatusCode::SEE_OTHER);
-    assert_eq!(location.as_deref(), Some("/runs/01939f0a7e2b/checklist/verify"), "the diagnosis wants the proof");
-    // Once a person has dealt with the proof, what fails comes first.
-    let notes = vec![note(Item::Verified, Some(OwnStatus::Mended), "", "Ada", 1)];
-    let (_, location, _) = Site::new(Memory { notes, ..memory() }).visit("/runs/01939f0a7e2b/checklist").await;
+    // The diagnosis wants the proof next, but what it says fails is mended first.
+    assert_eq!(reports::eight_gpus().next.unwrap().0, Item::Verified);
     assert_eq!(location.as_deref(), Some("/runs/01939f0a7e2b/checklist/environment"));
+    let (_, stage) = site.get("/runs/01939f0a7e2b/checklist/environment").await;
+    let first = stage.find("Look here first").unwrap();
+    let (item, other) = ("id=\"item-device_visibility\"", "id=\"item-distributed_init\"");
+    assert!(stage.find(item).unwrap() < first && first < stage.find(other).unwrap());
+    assert!(text(&page(SMI).await).contains("Then, with the remedy applied"), "the report leads the same way");
+    // Once people have dealt with all the rest, the proof is what is left.
+    let dealt = |item: &Item| note(*item, Some(OwnStatus::Mended), "", "Ada", 1);
+    let notes: Vec<_> = Item::ALL.iter().filter(|item| **item != Item::Verified).map(dealt).collect();
+    let (_, location, _) = Site::new(Memory { notes, ..memory() }).visit("/runs/01939f0a7e2b/checklist").await;
+    assert_eq!(location.as_deref(), Some("/runs/01939f0a7e2b/checklist/verify"));
+    // From another stage one is led to the remedy, not to another command.
+    let shown = text(&site.get("/runs/01939f0a7e2b/checklist/data").await.1);
+    assert!(shown.contains("First, mend what fails") && !shown.contains("Next, most telling"));
+    // Nothing is left once it is proven.
+    let (_, location, _) = Site::new(with_after()).visit("/runs/01939f0a7e2b/checklist").await;
+    assert_eq!(location.as_deref(), Some("/runs/01939f0a7e2b/checklist/verify"));
     for (address, status) in [
         ("/runs/01939f0a7e2b/checklist/data", StatusCode::OK),
         ("/runs/01939f0a7e2b/checklist/2", StatusCode::OK),
@@ -485,7 +499,8 @@ async fn every_stage_says_what_each_item_means_and_takes_its_evidence() {
         assert_harmless(&html, stage.slug());
         assert_eq!(html.matches("aria-current=\"step\"").count(), 1, "{}", stage.slug());
         for entry in reports::eight_gpus().diagnosis.checklist.iter().filter(|entry| entry.item.stage() == *stage) {
-            assert!(text.contains(entry.item.title()), "{}", entry.item.slug());
+            let stated = if *stage == Stage::Verify { "The fix is not proven yet" } else { entry.item.title() };
+            assert!(text.contains(stated), "{}", entry.item.slug());
             let note = format!("action=\"/runs/01939f0a7e2b/checklist/{}/notes\"", entry.item.slug());
             assert!(html.contains(&note), "{}", entry.item.slug());
             if entry.status == ItemStatus::Unknown && *stage != Stage::Verify {
@@ -551,6 +566,61 @@ async fn progress_counts_what_is_settled_by_evidence_or_by_people() {
     ];
     let (_, html) = Site::new(Memory { notes, ..memory() }).get("/runs/01939f0a7e2b/checklist/data").await;
     assert_eq!(settled(&html), ("5".into(), "9".into()));
+}
+
+#[tokio::test]
+async fn the_report_and_the_wizard_count_alike() {
+    let notes = vec![
+        note(Item::DeviceVisibility, Some(OwnStatus::Mended), "", "Ada", 1),
+        note(Item::UnsyncedBuffers, Some(OwnStatus::DoesNotApply), "", "Ada", 2),
+    ];
+    let sites = [memory(), Memory { notes, ..memory() }, with_after()];
+    let counts = ["5 of 10 items settled", "6 of 9 items settled, 1 does not apply", "6 of 10 items settled"];
+    for (memory, count) in sites.into_iter().zip(counts) {
+        let site = Site::new(memory);
+        for address in [SMI, "/runs/01939f0a7e2b/checklist/data", "/runs/01939f0a7e2b/checklist/verify"] {
+            let shown = text(&site.get(address).await.1);
+            assert!(shown.contains(count), "{address}: {count}");
+        }
+    }
+    // What a person said stands in the report beside the machine's word.
+    let notes = vec![note(Item::DeviceVisibility, Some(OwnStatus::Mended), "", "Ada", 1)];
+    let shown = text(&Site::new(Memory { notes, ..memory() }).get(SMI).await.1);
+    assert!(shown.contains("Ada: mended"));
+}
+
+#[tokio::test]
+async fn the_closing_item_states_no_proof_that_it_does_not_have() {
+    let verify = "/runs/01939f0a7e2b/checklist/verify";
+    let before = page(verify).await;
+    let heading = |html: &str| {
+        let inside = html.split_once("id=\"title-verified\"").and_then(|(_, rest)| rest.split_once('>'));
+        inside.and_then(|(_, rest)| rest.split_once("</h2>")).map(|(heading, _)| heading.to_owned()).unwrap_or_default()
+    };
+    let badge = |html: &str| {
+        let (_, rest) = html.split_once("id=\"title-verified\"").unwrap();
+        text(rest.split_once("class=\"badge").unwrap().1.split_once('>').unwrap().1.split_once("</div>").unwrap().0)
+    };
+    assert_eq!(heading(&before), "The fix is not proven yet");
+    assert!(badge(&before).contains("not yet"), "{}", badge(&before));
+    let (_, after) = Site::new(with_after()).get(verify).await;
+    assert_eq!(heading(&after), "The fix is proven");
+    assert!(badge(&after).contains("proven"), "{}", badge(&after));
+    // The report says the same.
+    assert!(text(&page(SMI).await).contains("The fix is not proven yet"));
+    assert!(!text(&Site::new(with_after()).get(SMI).await.1).contains("not yet"));
+}
+
+#[tokio::test]
+async fn a_version_that_is_none_is_told_from_a_run_that_is_gone() {
+    let site = Site::new(memory());
+    for version in ["-1", "0", "x", "99", "1e3"] {
+        let (status, html) = site.get(&format!("{SMI}?version={version}")).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{version}");
+        assert_eq!(headline(&html), "No such diagnosis of this run", "{version}");
+        assert!(html.contains(&format!("href=\"{SMI}\"")), "{version}");
+    }
+    assert_eq!(headline(&site.get("/runs/none?version=-1").await.1), "No such run");
 }
 
 #[tokio::test]
@@ -727,4 +797,77 @@ async fn a_run_whose_job_goes_on_says_so() {
     assert!(!old.contains("data-run="), "an old version does not change");
     let (_, other) = site.get(STEPS).await;
     assert!(!other.contains("data-run="));
+}
+
+#[tokio::test]
+async fn what_was_held_at_the_end_is_no_peak() {
+    let mut report = reports::step_log();
+    let ranks = report.diagnosis.artifacts.iter().flat_map(|file| file.ranks.clone()).collect::<Vec<_>>();
+    report.diagnosis.artifacts = ranks
+        .iter()
+        .map(|rank| {
+            reports::file(&format!("snap_rank{rank}.pickle"), ArtifactKind::TorchSnapshot, &[*rank], &[], 1000, &[])
+        })
+        .collect();
+    let imbalance = report.diagnosis.imbalance.as_mut().unwrap();
+    (imbalance.quantity, imbalance.opens_at, imbalance.at) = (Quantity::Allocated, None, None);
+    let heaviest = imbalance.heaviest[0];
+    let end = imbalance.max_bytes;
+    report.figures.peaks.as_mut().unwrap().quantity = Quantity::Allocated;
+    let timeline = report.figures.timeline.as_mut().unwrap();
+    timeline.quantity = Quantity::Requested;
+    let line = timeline.lines.iter_mut().find(|line| line.subject == heaviest).unwrap();
+    line.y[0] = end.0 + 3 * GIB;
+    let site = Site::new(Memory { reports: vec![report.clone()], ..memory() });
+    let shown = text(&site.get(STEPS).await.1);
+    for words in [
+        format!("{heaviest} at the end"),
+        "allocated, when its snapshot was taken".to_owned(),
+        "allocated, at the end".to_owned(),
+        format!("{heaviest} peaks at"),
+        Bytes(end.0 + 3 * GIB).to_string(),
+        "requested, in its recording".to_owned(),
+        "Each rank when its snapshot was taken".to_owned(),
+    ] {
+        assert!(shown.contains(&words), "{words}");
+    }
+    assert!(!shown.contains("Peak per rank"));
+    // Without a recording only the end is known, and nothing else is said.
+    report.figures.timeline = None;
+    let shown = text(&Site::new(Memory { reports: vec![report], ..memory() }).get(STEPS).await.1);
+    assert!(shown.contains("at the end") && !shown.contains("peaks at"));
+}
+
+#[tokio::test]
+async fn rows_of_tables_and_code_keep_their_lines_and_scroll() {
+    let html = page(SMI).await;
+    let boxes = html.matches("class=\"sideways\"").count();
+    assert!(boxes >= 2, "the table and the script: {boxes}");
+    assert!(tags(&html).iter().any(|tag| tag.contains("class=\"sideways\"") && tag.contains("tabindex=\"0\"")));
+}
+
+#[tokio::test]
+async fn chats_show_verdict_and_chart_beside_the_address_of_a_run() {
+    let html = page(SMI).await;
+    let of = |name: &str| {
+        let tag = tags(&html).into_iter().find(|tag| tag.contains(&format!("property=\"{name}\""))).unwrap_or_default();
+        attributes(tag, "content").first().copied().unwrap_or_default().to_owned()
+    };
+    assert!(of("og:image").ends_with("/runs/01939f0a7e2b/preview.png"), "{}", of("og:image"));
+    assert!(of("og:description").contains("GPU 0"), "{}", of("og:description"));
+}
+
+#[tokio::test]
+async fn the_bundles_code_is_asked_for_once_and_by_whoever_uses_it() {
+    let mut site = Site::new(memory());
+    site.has_bundle = true;
+    let (_, html) = site.get(SMI).await;
+    assert!(!html.contains("rel=\"preload\""), "browsers complain where nobody takes a preload in time");
+    assert_eq!(html.matches("fetch(\"/pkg/rankscope_bg.wasm\")").count(), 1);
+    assert!(html.contains("module_or_path: code"), "the script of this version of Leptos takes it from there");
+    assert!(
+        tags(&html)
+            .iter()
+            .any(|tag| tag.contains("rel=\"modulepreload\"") && tag.contains("href=\"/pkg/rankscope.js\""))
+    );
 }

@@ -142,3 +142,29 @@ async fn many_ranks_are_summed_up_and_none_is_an_empty_state() {
     let none = page(0, "").await;
     assert!(none.contains("No memory snapshot in this run") && none.contains("_record_memory_history"));
 }
+
+#[tokio::test]
+async fn a_peak_is_never_held_against_an_end() {
+    // Rank 1 holds twice as much at the end as the others do, but its recording was off: nothing is known of its peak.
+    let mut snapshots: Vec<NamedSnapshot> = (0..3).map(snapshot).collect();
+    let device = &mut snapshots[1].snapshot.devices[0];
+    (device.events, device.peak, device.peak_requested_in_window) = (0, None, None);
+    (device.never_freed, device.bands) = (None, None);
+    let memory = Memory { reports: vec![reports::eight_gpus()], snapshots, ..Memory::default() };
+    let site = Site::new(memory);
+    for query in ["", "?at=never_freed", "?at=end"] {
+        let (_, html) = site.get(&format!("{RUN}{query}")).await;
+        assert!(html.contains("rank 1 has no recorded events"), "{query}: the reason is said");
+        assert!(html.contains("Allocated bytes when each snapshot was taken"), "{query}");
+        assert!(html.contains("allocated bytes when the snapshot was taken, by line of code"), "{query}");
+        assert!(
+            !html.contains("own peak") && !html.contains("aria-label=\"Moment\""),
+            "{query}: no other moment is offered"
+        );
+        assert_eq!(rows(&html)[0], "ema.py:7 forward", "{query}");
+    }
+    // With a recording on every rank the moment is said just so.
+    let all = page(3, "").await;
+    assert!(all.contains("Requested bytes live at each rank") && all.contains("own peak"));
+    assert!(!all.contains("no recorded events"));
+}

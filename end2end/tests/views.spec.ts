@@ -72,7 +72,8 @@ for (const { name, ...way } of ways) {
       // 64 ranks of a pipeline.
       await run(page, megatron!);
       await expect(page.getByRole("heading", { level: 1 })).toContainText("stages of the pipeline");
-      await expectWhole(page, 2);
+      // Its table is of empty cards: there is nothing to see in what fills them.
+      await expectWhole(page, 1);
 
       // Snapshots as of two ranks, and their page.
       const snapshots = await run(

@@ -187,6 +187,15 @@ impl From<StoreError> for Problem {
     }
 }
 
+/// What a problem's answer says, for whoever may have to say it in another form.
+#[derive(Debug, Clone)]
+pub struct Told {
+    /// The same words for every problem of its kind.
+    pub title: &'static str,
+    /// What happened this time.
+    pub detail: String,
+}
+
 /// Body of a problem answer (RFC 9457).
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Problem)]
@@ -215,6 +224,7 @@ impl IntoResponse for Problem {
         };
         let mut response = (status, Json(body)).into_response();
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        response.extensions_mut().insert(Told { title: self.kind.title(), detail: self.detail.clone() });
         self.mark(&mut response);
         response
     }

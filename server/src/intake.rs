@@ -206,6 +206,14 @@ fn refusal(error: FormError, limits: &Limits) -> Problem {
                 format!("Nothing arrived for {seconds} seconds, so the upload was given up. Nothing of it was kept.");
             Problem::new(ProblemKind::TooSlow, detail)
         }
+        FormError::Dripping => {
+            let (rate, seconds) = (size(limits.upload_rate), limits.upload_grace.as_secs());
+            let detail = format!(
+                "Less than {rate} a second arrived over {seconds} seconds, so the upload was given up. Nothing of it was \
+                 kept. Send it over a faster connection, or compressed: gzip and zip archives are read as they are."
+            );
+            Problem::new(ProblemKind::TooSlow, detail)
+        }
         error => Problem::invalid("The upload is not a complete multipart form.").because(error),
     }
 }
@@ -332,7 +340,7 @@ mod tests {
     fn multipart(body: Body) -> Form {
         let limits = small();
         let kind = b"multipart/form-data; boundary=B";
-        Form::new(kind, body, limits.max_request_bytes, limits.upload_idle).unwrap()
+        Form::new(kind, body, limits.max_request_bytes, limits.pace()).unwrap()
     }
 
     /// Files in flight are removed on another thread.

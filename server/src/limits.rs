@@ -1,5 +1,6 @@
 //! How much the server takes. Every limit is stated here, once, and named in the refusal that it causes.
 
+use crate::multipart::Pace;
 use rankscope_model::{Bytes, GIB, MIB};
 use std::time::Duration;
 
@@ -26,7 +27,15 @@ pub struct Limits {
     pub max_notes: u64,
     /// An upload from which nothing arrives for so long is given up.
     pub upload_idle: Duration,
-    /// Every other request must be answered within this.
+    /// Bytes per second at which an upload must arrive, over each [`Self::upload_grace`]: a body that drips would hold its
+    /// connection for ever, without ever being idle.
+    pub upload_rate: u64,
+    /// How long an upload may be slower than that: the first of it, and any pause or slow stretch later on. Only the time
+    /// counts in which the server waits for the sender.
+    pub upload_grace: Duration,
+    /// The body of everything that is no upload must have arrived within this.
+    pub body_within: Duration,
+    /// Every request that is no upload must be answered within this, from the moment at which its body is there.
     pub answer_within: Duration,
     /// A file that is not read within this is given up; the others go on.
     pub read_within: Duration,
@@ -49,11 +58,21 @@ impl Default for Limits {
             max_author_chars: 80,
             max_notes: 2000,
             upload_idle: Duration::from_mins(1),
+            upload_rate: 1 << 10,
+            upload_grace: Duration::from_secs(90),
+            body_within: Duration::from_secs(30),
             answer_within: Duration::from_mins(1),
             read_within: Duration::from_mins(2),
             reader_wait: Duration::from_mins(5),
             parallel_readers: 2,
         }
+    }
+}
+
+impl Limits {
+    /// How fast an upload must arrive.
+    pub fn pace(&self) -> Pace {
+        Pace { idle: self.upload_idle, rate: self.upload_rate, grace: self.upload_grace }
     }
 }
 

@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use futures_util::StreamExt;
 use memchr::memmem::Finder;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Bytes before the first part, and bytes of one part's head, at most.
 const MAX_HEAD: usize = 64 << 10;
@@ -31,6 +31,9 @@ pub enum FormError {
     /// Nothing arrived for too long.
     #[error("nothing arrived")]
     Idle,
+    /// It arrives more slowly than a sender does who means it.
+    #[error("it arrives too slowly")]
+    Dripping,
     /// The connection.
     #[error("{0}")]
     Source(axum::Error),
@@ -43,6 +46,17 @@ pub struct Head {
     pub name: String,
     /// Name of the file, if there is one; it may be empty.
     pub file_name: Option<String>,
+}
+
+/// How fast a form must arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// A pause after which it is given up.
+    pub idle: Duration,
+    /// Bytes per second that must arrive over each `grace`.
+    pub rate: u64,
+    /// Time spent waiting over which the rate is looked at.
+    pub grace: Duration,
 }
 
 /// Where the reading stands.
@@ -67,12 +81,15 @@ pub struct Form {
     /// Line break and boundary.
     delimiter: Finder<'static>,
     left: u64,
-    idle: Duration,
+    pace: Pace,
+    /// Time spent waiting, and bytes that came, since the rate was last looked at.
+    waited: Duration,
+    came: u64,
 }
 
 impl Form {
     /// A form with the boundary that `content_type` names; `None` if that is no multipart form.
-    pub fn new(content_type: &[u8], body: Body, max_bytes: u64, idle: Duration) -> Option<Self> {
+    pub fn new(content_type: &[u8], body: Body, max_bytes: u64, pace: Pace) -> Option<Self> {
         let (kind, parameters) = header_value(content_type);
         let boundary = parameters.into_iter().find(|(name, _)| name == "boundary")?.1;
         if kind != "multipart/form-data" || boundary.is_empty() || boundary.len() > MAX_BOUNDARY {
@@ -86,7 +103,9 @@ impl Form {
             place: Place::Start,
             delimiter: Finder::new(&delimiter).into_owned(),
             left: max_bytes,
-            idle,
+            pace,
+            waited: Duration::ZERO,
+            came: 0,
         })
     }
 
@@ -157,16 +176,31 @@ impl Form {
 
     /// Takes in the next piece of the body.
     async fn fill(&mut self) -> Result<(), FormError> {
-        match timeout(self.idle, self.source.next()).await {
+        let asked = Instant::now();
+        let next = timeout(self.pace.idle, self.source.next()).await;
+        self.waited += asked.elapsed();
+        match next {
             Err(_) => Err(FormError::Idle),
             Ok(None) => Err(FormError::Broken("the body ends before the form")),
             Ok(Some(Err(error))) => Err(FormError::Source(error)),
             Ok(Some(Ok(piece))) => {
                 self.left = self.left.checked_sub(piece.len() as u64).ok_or(FormError::TooLarge)?;
                 self.buffer.extend_from_slice(&piece);
-                Ok(())
+                self.came += piece.len() as u64;
+                self.keeps_pace()
             }
         }
+    }
+
+    /// Looks at the rate once enough time was spent waiting; what was fast before does not excuse what drips now.
+    fn keeps_pace(&mut self) -> Result<(), FormError> {
+        if self.waited < self.pace.grace {
+            return Ok(());
+        }
+        let wanted = self.waited.as_secs_f64() * self.pace.rate as f64;
+        let came = std::mem::take(&mut self.came);
+        self.waited = Duration::ZERO;
+        if (came as f64) < wanted { Err(FormError::Dripping) } else { Ok(()) }
     }
 }
 
@@ -249,10 +283,15 @@ mod tests {
     use super::*;
     use futures_util::stream;
 
+    /// No rate is asked for.
+    fn pace(idle_millis: u64) -> Pace {
+        Pace { idle: Duration::from_millis(idle_millis), rate: 0, grace: Duration::MAX }
+    }
+
     fn form(pieces: Vec<Vec<u8>>, max_bytes: u64) -> Form {
         let pieces = stream::iter(pieces.into_iter().map(|piece| Ok::<_, std::io::Error>(Bytes::from(piece))));
         let kind = b"Multipart/Form-Data; charset=x; boundary=\"B\"";
-        Form::new(kind, Body::from_stream(pieces), max_bytes, Duration::from_millis(50)).unwrap()
+        Form::new(kind, Body::from_stream(pieces), max_bytes, pace(50)).unwrap()
     }
 
     async fn parts(mut form: Form) -> Result<Vec<(String, Option<String>, Vec<u8>)>, FormError> {
@@ -312,11 +351,36 @@ mod tests {
         }
         let stalled = stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"--B\r\n"))]).chain(stream::pending());
         let body = Body::from_stream(stalled);
-        let form = Form::new(b"multipart/form-data; boundary=B", body, 1000, Duration::from_millis(20)).unwrap();
+        let form = Form::new(b"multipart/form-data; boundary=B", body, 1000, pace(20)).unwrap();
         assert!(matches!(parts(form).await, Err(FormError::Idle)));
         for kind in [&b"multipart/form-data"[..], b"multipart/mixed; boundary=B", b"multipart/form-data; boundary="] {
-            assert!(Form::new(kind, Body::empty(), 1, Duration::ZERO).is_none());
+            assert!(Form::new(kind, Body::empty(), 1, pace(0)).is_none());
         }
+    }
+
+    #[tokio::test]
+    async fn what_drips_is_given_up_and_what_pauses_is_not() {
+        // Pieces of so many bytes, each so many milliseconds after the one before.
+        let arrives = |pieces: Vec<(u64, usize)>| {
+            let start = (0, b"--B\r\n\r\n".to_vec());
+            let pieces = pieces.into_iter().map(|(after, bytes)| (after, vec![b'x'; bytes]));
+            let pieces = [start].into_iter().chain(pieces).chain([(0, b"\r\n--B--".to_vec())]);
+            let body = stream::iter(pieces).then(|(after, piece)| async move {
+                tokio::time::sleep(Duration::from_millis(after)).await;
+                Ok::<_, std::io::Error>(Bytes::from(piece))
+            });
+            let pace = Pace { idle: Duration::from_secs(5), rate: 1024, grace: Duration::from_millis(200) };
+            let kind = b"multipart/form-data; boundary=B";
+            parts(Form::new(kind, Body::from_stream(body), u64::MAX, pace).unwrap())
+        };
+        let drips = arrives(vec![(10, 1); 10_000]).await;
+        assert!(matches!(drips, Err(FormError::Dripping)), "{drips:?}");
+        // A fast start does not excuse it.
+        let slows = [vec![(0, 8 << 20)], vec![(10, 1); 10_000]].concat();
+        assert!(matches!(arrives(slows).await, Err(FormError::Dripping)));
+        // A pause is honest where the rest makes up for it, and so is a slow line.
+        assert!(arrives(vec![(150, 1), (60, 64 << 10), (1, 64 << 10), (150, 1)]).await.is_ok());
+        assert!(arrives(vec![(5, 2048); 100]).await.is_ok());
     }
 
     #[test]

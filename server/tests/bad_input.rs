@@ -2,9 +2,13 @@
 
 mod common;
 
-use axum::http::{Method, header};
+use axum::{
+    body::Body,
+    http::{Method, header},
+};
 use common::{Part, Server, data, multipart, multipart_type, request};
 use flate2::{Compression, write::GzEncoder};
+use futures_util::{StreamExt, stream};
 use rankscope::limits::Limits;
 use std::{io::Write, time::Duration};
 
@@ -213,4 +217,109 @@ async fn a_title_of_nothing_visible_is_no_title() {
     assert_eq!(rename("\u{200b}").await.problem(400), "/problems/invalid-request");
     rename(&"x".repeat(201)).await.expect(204);
     assert_eq!(server.get(&path).await.json()["title"], "x".repeat(200));
+}
+
+/// A body that goes on for ever, one byte after the other.
+fn dripping(start: &[u8]) -> Body {
+    let start = stream::iter([Ok::<_, std::io::Error>(start.to_vec())]);
+    let drops = stream::repeat(b'x').then(|drop| async move {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        Ok(vec![drop])
+    });
+    Body::from_stream(start.chain(drops))
+}
+
+#[tokio::test]
+async fn an_upload_that_drips_is_given_up_in_words() {
+    let limits = Limits { upload_grace: Duration::from_secs(1), ..Limits::default() };
+    let server = Server::start_with(limits).await;
+    let whole = multipart(&[("files", Some("a.log"), b"x")]);
+    let start = &whole[..whole.len() - 40];
+    for (path, kind) in [("/api/v1/runs", "application/problem+json"), ("/runs", "text/html")] {
+        let sent = request(Method::POST, path).header(header::CONTENT_TYPE, multipart_type()).body(dripping(start));
+        let answer =
+            tokio::time::timeout(Duration::from_secs(20), server.send(sent.unwrap())).await.unwrap().expect(408);
+        assert!(answer.header(header::CONTENT_TYPE).starts_with(kind), "{path}");
+        assert!(
+            answer.text().contains("1 KiB a second") && answer.text().contains("Nothing of it was"),
+            "{}",
+            answer.text()
+        );
+    }
+    assert_eq!(server.get("/api/v1/runs").await.json()["runs"], serde_json::json!([]));
+}
+
+#[tokio::test]
+async fn a_form_that_is_slow_or_too_long_says_which() {
+    let limits = Limits { body_within: Duration::from_millis(300), ..Limits::default() };
+    let server = Server::start_with(limits).await;
+    let run = server.run_from_data().await;
+    let path = format!("/runs/{}", run["id"].as_str().unwrap());
+    let form = "application/x-www-form-urlencoded";
+    for (what, kind, status) in [("title", form, 408), ("shares", form, 408)] {
+        let sent = request(Method::POST, &format!("{path}/{what}")).header(header::CONTENT_TYPE, kind);
+        let answer = server.send(sent.body(dripping(b"title=a")).unwrap()).await.expect(status);
+        assert!(answer.text().contains("<h1>The request stopped arriving</h1>"), "{}", answer.text());
+    }
+    let sent = request(Method::PATCH, &format!("/api/v1{path}")).header(header::CONTENT_TYPE, "application/json");
+    assert_eq!(server.send(sent.body(dripping(b"{")).unwrap()).await.problem(408), "/problems/too-slow");
+
+    let long = format!("title={}", "x".repeat(70_000));
+    let answer = server.form(&format!("{path}/title"), &long).await.expect(413);
+    assert!(answer.text().contains("64 KiB in all"), "{}", answer.text());
+    let json = serde_json::json!({ "title": "x".repeat(70_000) });
+    assert_eq!(
+        server.call(Method::PATCH, &format!("/api/v1{path}"), json).await.problem(413),
+        "/problems/request-too-large"
+    );
+    assert_eq!(server.get(&format!("/api/v1{path}")).await.json()["title"], run["title"], "nothing was changed");
+    server.form(&format!("{path}/title"), "title=Night+run").await.expect(303);
+}
+
+#[tokio::test]
+async fn wrong_values_in_an_address_are_explained_and_people_get_a_page() {
+    let server = Server::start().await;
+    let run = server.run_from_data().await;
+    let path = format!("/runs/{}", run["id"].as_str().unwrap());
+    let made =
+        server.call(Method::POST, &format!("/api/v1{path}/shares"), serde_json::json!({})).await.expect(201).json();
+    let share = made["url"].as_str().unwrap().split_once("/r/").unwrap().1.to_owned();
+    let share = format!("/r/{share}");
+    for address in [
+        format!("{path}?version=-1"),
+        format!("{path}?version=1.5"),
+        format!("/api/v1{path}/report.html?version=-1"),
+        format!("/api/v1{path}/report.md?version=99999999999"),
+        format!("/api/v1{path}/charts/imbalance.svg?width=wide"),
+        format!("/api/v1{path}/charts/imbalance.png?theme=pink"),
+        format!("/api/v1{path}/series?from=x"),
+        "/api/v1/runs?limit=-5".to_owned(),
+        "/api/v1/compare?base=1".to_owned(),
+        format!("{share}/charts/imbalance.svg?width=-1"),
+        format!("{share}/series?points=many"),
+    ] {
+        let opened = request(Method::GET, &address).header(header::ACCEPT, "text/html,application/xhtml+xml,*/*;q=0.8");
+        let answer = server.send(opened.body(Body::empty()).unwrap()).await;
+        assert!(answer.status.is_client_error(), "{address}: {}", answer.status);
+        assert!(answer.header(header::CONTENT_TYPE).starts_with("text/html"), "{address}");
+        let text = answer.text();
+        assert!(text.contains("<h1>") && text.contains("class=\"button\""), "{address}: {text}");
+        assert!(!text.to_lowercase().contains("deserialize"), "{address}: {text}");
+        // Programs get the problem, in the same words.
+        let answer = server.get(&address).await;
+        if !address.starts_with(&path) {
+            assert_eq!(answer.header(header::CONTENT_TYPE), "application/problem+json", "{address}");
+            assert!(!answer.text().to_lowercase().contains("deserialize"), "{address}: {}", answer.text());
+        }
+    }
+    // On pages an odd value is no error where the usual one can stand in.
+    for address in [
+        format!("{path}?all=-1&peaks=-1"),
+        format!("{path}/snapshots?rank=-1&sort=-1&at=-1"),
+        "/compare?base=&head=-1".into(),
+        "/?q=%00".into(),
+        share,
+    ] {
+        server.get(&address).await.expect(200);
+    }
 }

@@ -333,6 +333,72 @@ fn the_exit_status_tells_what_happened() {
 }
 
 #[test]
+fn what_cannot_be_diagnosed_is_named_with_the_reason_and_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("train.log"), data("train.log")).unwrap();
+    std::fs::write(path("weights.bin"), [0x93, 0, 1, 2, 255, 254, 7, 7, 0, 0, 0, 99].repeat(40)).unwrap();
+    std::fs::create_dir(path("empty")).unwrap();
+    std::fs::create_dir(path("hidden")).unwrap();
+    std::fs::write(path("hidden/.x"), "x").unwrap();
+    for (name, words) in [
+        ("weights.bin", &["weights.bin: binary data of a kind that is not known here"][..]),
+        ("trian.log", &["trian.log: No such file", "Did you mean train.log?"]),
+        ("none/train.log", &["not even", "is there"]),
+        ("empty", &["empty: no files in this folder", "Put the job's files into it"]),
+        ("hidden", &["1 hidden file or folder was not read"]),
+    ] {
+        let done = diagnose(&[&path(name)], b"");
+        let said = text(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{name}: {said}");
+        assert!(done.stdout.is_empty(), "{name}");
+        for words in words.iter().chain(&["nothing to diagnose", "nvidia-smi > smi.txt", "_dump_snapshot", "--nvml"]) {
+            assert!(said.contains(words), "{name}: {words:?} is not in\n{said}");
+        }
+    }
+    // Beside something that can be read, the reason stands without the long advice.
+    let beside = diagnose(&[&path("train.log"), &path("trian.log")], b"");
+    assert_eq!(beside.status.code(), Some(2));
+    let said = text(&beside.stderr);
+    assert!(said.contains("Did you mean train.log?") && !said.contains("nvidia-smi > smi.txt"), "{said}");
+}
+
+#[test]
+#[cfg(unix)]
+fn what_has_no_end_is_refused_and_what_is_waited_for_is_said() {
+    for device in ["/dev/zero", "/dev/null"] {
+        let done = diagnose(&[device], b"");
+        assert_eq!(done.status.code(), Some(2));
+        let said = text(&done.stderr);
+        assert!(said.contains(device) && said.contains("a device") && said.contains("pipe it into -"), "{said}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let done = diagnose(&[socket.to_str().unwrap()], b"");
+    assert!(text(&done.stderr).contains("a socket"), "{}", text(&done.stderr));
+
+    // A pipe that nobody writes to, and standard input that stays open.
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for (name, words) in [(pipe.to_str().unwrap(), "waiting for "), ("-", "waiting for standard input")] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_rankscope"))
+            .args(["diagnose", name])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let mut lines = std::io::BufReader::new(child.stderr.as_mut().unwrap());
+        std::io::BufRead::read_line(&mut lines, &mut said).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(said.contains(words) && said.contains("yet"), "{said}");
+    }
+}
+
+#[test]
 fn diagnose_holds_a_run_against_the_one_before() {
     let table = String::from_utf8(data("nvidia-smi.txt")).unwrap();
     let strays = ["7102", "7103", "7104"].map(|pid| format!("|    0   N/A  N/A      {pid}"));

@@ -5,8 +5,10 @@ mod causes;
 mod charts;
 mod doubts;
 mod export;
+mod input;
 mod phases;
 mod rows;
+mod stretches;
 
 pub use export::standalone_comparison_html;
 
@@ -68,6 +70,8 @@ pub fn details(compared: &ComparedReports) -> AnyView {
         {charts::charts(compared)}
         {rows::rows(comparison)}
         {phases::phases(comparison)}
+        {stretches::stretches(compared)}
+        {input::input(compared)}
         {causes::causes(comparison)}
     }
     .into_any()

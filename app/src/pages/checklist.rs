@@ -1,10 +1,11 @@
 //! `/runs/{id}/checklist` leads to the stage of the most telling step; `/runs/{id}/checklist/{stage}` shows a stage.
 
 use super::message::{Sought, message};
-use super::{backend, base_url, head, site};
+use super::{after, backend, base_url, head, site};
 use crate::backend::{BackendError, ComparedReports, RequestFacts};
 use crate::document::TopBar;
-use crate::wizard::{Checklist, Wizard, wizard_view};
+use crate::standing::Checklist;
+use crate::wizard::{Wizard, wizard_view};
 use crate::words;
 use leptos::prelude::*;
 use leptos_meta::{Meta, Title};
@@ -45,14 +46,7 @@ async fn load(id: String, stage: Option<Stage>) -> Result<Loaded, BackendError> 
     let backend = backend()?;
     let report = backend.report(id.clone(), None).await?;
     let notes = backend.notes(id.clone()).await?;
-    let compared = match backend.after_run(id.clone()).await? {
-        // Deleted between two questions: then there is no proof, but still a page.
-        Some(after) => match backend.compared(id, after).await {
-            Err(BackendError::NotFound) => None,
-            other => Some(other?),
-        },
-        None => None,
-    };
+    let compared = after(&backend, &id).await?;
     let recent = if stage == Some(Stage::Verify) { backend.recent_runs(None, OFFERED).await? } else { Vec::new() };
     Ok(Loaded { report, notes, compared, recent })
 }

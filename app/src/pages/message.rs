@@ -13,6 +13,8 @@ pub enum Sought {
     Page,
     /// A run's report.
     Run,
+    /// One of the diagnoses of a run that is there.
+    Version,
     /// Two runs side by side.
     Comparison,
     /// A report behind a share.
@@ -31,7 +33,13 @@ pub fn NotFoundPage() -> impl IntoView {
 
 /// The page for an error, with its status.
 pub fn message(error: &BackendError, sought: Sought) -> AnyView {
+    message_with_way(error, sought, ("/", "To the runs"))
+}
+
+/// The same with another way on.
+pub fn message_with_way(error: &BackendError, sought: Sought, (way, word): (&str, &'static str)) -> AnyView {
     let (status, title, text) = words(error, sought);
+    let way = way.to_owned();
     set_status(status);
     let shared = matches!(sought, Sought::Share | Sought::SetUp);
     head(view! {
@@ -44,7 +52,7 @@ pub fn message(error: &BackendError, sought: Sought) -> AnyView {
             <p class="code">{status}</p>
             <h1>{title}</h1>
             <p>{text}</p>
-            {(!shared).then(|| view! { <p><a class="button" href="/">"To the runs"</a></p> })}
+            {(!shared).then(|| view! { <p><a class="button" href=way>{word}</a></p> })}
         </main>
     }
     .into_any()
@@ -56,6 +64,11 @@ fn words(error: &BackendError, sought: Sought) -> (u16, &'static str, &'static s
             404,
             "No such run",
             "It was deleted, or the address is not complete. The list of runs shows what is there.",
+        ),
+        (BackendError::NotFound, Sought::Version) => (
+            404,
+            "No such diagnosis of this run",
+            "The run is there, but it has no diagnosis of that number. The foot of its report lists those that it has.",
         ),
         (BackendError::NotFound, Sought::Comparison) => (
             404,

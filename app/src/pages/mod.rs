@@ -8,6 +8,7 @@ mod home;
 mod live;
 mod login;
 mod message;
+mod preview;
 mod run;
 mod set_up;
 mod settings;
@@ -34,13 +35,23 @@ pub use settings_users::UsersPage;
 pub use shared::SharedPage;
 pub use snapshots::SnapshotsPage;
 
-use crate::backend::{Backend, BackendError, RequestFacts, SiteFacts};
+use crate::backend::{Backend, BackendError, ComparedReports, RequestFacts, SiteFacts};
 use leptos::prelude::*;
 use std::sync::Arc;
 
 /// The backend of this request. Absent only while the server asks which routes exist.
 fn backend() -> Result<Arc<dyn Backend>, BackendError> {
     use_context::<Arc<dyn Backend>>().ok_or(BackendError::Unavailable)
+}
+
+/// A run beside the one after its fix, if one was named.
+async fn after(backend: &Arc<dyn Backend>, run: &str) -> Result<Option<ComparedReports>, BackendError> {
+    let Some(after) = backend.after_run(run.to_owned()).await? else { return Ok(None) };
+    match backend.compared(run.to_owned(), after).await {
+        // Deleted between two questions: then there is no proof, but still a page.
+        Err(BackendError::NotFound) => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 fn site() -> SiteFacts {

@@ -1,8 +1,9 @@
 //! `/runs/{id}`: the report of a run, for its owner.
 
-use super::message::{Sought, message};
+use super::message::{Sought, message, message_with_way};
+use super::preview::preview;
 use super::settings::options;
-use super::{backend, base_url, head, site};
+use super::{after, backend, base_url, head, site};
 use crate::accounts::{RunProject, may_edit};
 use crate::backend::{BackendError, RequestFacts};
 use crate::document::TopBar;
@@ -12,7 +13,7 @@ use crate::words;
 use leptos::prelude::*;
 use leptos_meta::{Meta, Title};
 use leptos_router::hooks::use_params_map;
-use rankscope_model::{Report, ShareInfo};
+use rankscope_model::{ChecklistEntry, Finding, ItemNote, Report, ShareInfo};
 
 /// The report with everything that its owner can do.
 #[component]
@@ -22,18 +23,32 @@ pub fn RunPage() -> impl IntoView {
     Suspend::new(async move {
         // What is no number is no version of a run either.
         let version = shown.version.as_ref().map(|version| version.parse::<u32>().unwrap_or(0));
-        match load(id, version).await {
+        match load(id.clone(), version).await {
             Ok(loaded) => page(loaded, shown),
+            Err(BackendError::NotFound) if version.is_some() && is_there(&id).await => {
+                let newest = format!("/runs/{}", words::encoded(&id));
+                message_with_way(&BackendError::NotFound, Sought::Version, (&newest, "The newest diagnosis"))
+            }
             Err(error) => message(&error, Sought::Run),
         }
     })
 }
 
-/// The report in the version asked for, the run's shares, its newest version, whether its job goes on, and its project.
+/// The run itself exists, whatever version of it was asked for.
+async fn is_there(id: &str) -> bool {
+    let Ok(backend) = backend() else { return false };
+    backend.report(id.to_owned(), None).await.is_ok()
+}
+
+/// What the page is made of.
 struct Loaded {
+    /// In the version asked for.
     report: Report,
     shares: Vec<ShareInfo>,
     newest: u32,
+    /// Of the newest version only: an old one is shown as it was made.
+    notes: Vec<ItemNote>,
+    proof: Option<Box<(ChecklistEntry, Finding)>>,
     goes_on: bool,
     project: Option<RunProject>,
 }
@@ -47,18 +62,26 @@ async fn load(id: String, version: Option<u32>) -> Result<Loaded, BackendError> 
     };
     let shares = backend.shares(id.clone()).await?;
     let goes_on = backend.goes_on(id.clone()).await?;
+    let (notes, proof) = if report.version == newest {
+        let compared = after(&backend, &id).await?;
+        (backend.notes(id.clone()).await?, compared.map(|compared| Box::new(compared.comparison.verified())))
+    } else {
+        (Vec::new(), None)
+    };
     let project = backend.run_project(id).await?;
-    Ok(Loaded { report, shares, newest, goes_on, project })
+    Ok(Loaded { report, shares, newest, notes, proof, goes_on, project })
 }
 
 fn page(loaded: Loaded, shown: Shown) -> AnyView {
-    let Loaded { report, shares, newest, goes_on, project } = loaded;
+    let Loaded { report, shares, newest, notes, proof, goes_on, project } = loaded;
     let report = &report;
     let facts = use_context::<RequestFacts>();
     let site = site();
     let access = Access::Owner(Owned {
         shares,
         newest,
+        notes,
+        proof,
         new_share: facts.and_then(|facts| facts.new_share),
         base_url: base_url(),
         shown,
@@ -70,6 +93,7 @@ fn page(loaded: Loaded, shown: Shown) -> AnyView {
         <Meta name="description" content=words::shown_line(&report.diagnosis.summary)/>
         <Meta name="robots" content="noindex"/>
     });
+    preview(report, format!("{}/runs/{}", base_url(), report.run.id));
     let checklist = format!("/runs/{}/checklist", report.run.id);
     view! {
         <TopBar>

@@ -1,6 +1,7 @@
 //! `/r/{token}`: a report behind a share, read-only.
 
 use super::message::{Sought, message};
+use super::preview::preview;
 use super::{backend, base_url, head, set_status};
 use crate::backend::{BackendError, RequestFacts, SharedView};
 use crate::document::TopBar;
@@ -60,27 +61,15 @@ fn locked(token: &str, wrong: bool) -> AnyView {
 
 fn page(view: &SharedView, token: String, shown: Shown) -> AnyView {
     let SharedView { report, raw_files, masked } = view;
-    let title = words::shown_line(&report.run.title);
-    let summary = words::shown_line(&report.diagnosis.summary);
     let address = format!("{}/r/{}", base_url(), words::encoded(&token));
     head(view! {
         <Title text=format!("{} - Rankscope", words::title_text(&report.run.title))/>
-        <Meta name="description" content=summary.clone()/>
+        <Meta name="description" content=words::shown_line(&report.diagnosis.summary)/>
         <Meta name="robots" content="noindex, nofollow"/>
         // The address is the key: it must not travel in the Referer header of an outgoing link.
         <Meta name="referrer" content="no-referrer"/>
-        <Meta property="og:type" content="article"/>
-        <Meta property="og:site_name" content="Rankscope"/>
-        <Meta property="og:title" content=title/>
-        <Meta property="og:description" content=summary.clone()/>
-        <Meta property="og:url" content=address.clone()/>
-        <Meta property="og:image" content=format!("{address}/preview.png")/>
-        <Meta property="og:image:type" content="image/png"/>
-        <Meta property="og:image:width" content="1200"/>
-        <Meta property="og:image:height" content="630"/>
-        <Meta property="og:image:alt" content=summary/>
-        <Meta name="twitter:card" content="summary_large_image"/>
     });
+    preview(report, address);
     let read_only = if *masked { "Shared report, read-only, names masked" } else { "Shared report, read-only" };
     view! {
         <TopBar runs=false>

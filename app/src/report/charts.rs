@@ -1,6 +1,7 @@
 //! The charts of a report. Each is drawn for several widths; the style sheet shows the widest that fits, so that text
 //! never gets smaller than it was drawn.
 
+use super::moment::is_of_snapshots;
 use super::places::Places;
 use super::{Access, Shown};
 use crate::islands::TimelineLens;
@@ -31,10 +32,10 @@ pub fn charts(report: &Report, access: &Access, places: &Places<'_>) -> AnyView 
     view! {
         {figures.timeline.as_ref().map(|timeline| timeline_card(timeline, root, report.version, access, &files))}
         {heatmap.map(|timeline| heatmap_card(timeline, access, &files))}
-        {figures.peaks.as_ref().map(|peaks| peaks_card(peaks, access, &files))}
+        {figures.peaks.as_ref().map(|peaks| peaks_card(peaks, is_of_snapshots(report), access, &files))}
         {figures.scatter.as_ref().map(|scatter| scatter_card(scatter, access, &files))}
         {snapshots_card(report, access)}
-        {(!figures.composition.is_empty()).then(|| composition_card(&figures.composition, places, access, &files))}
+        {figures.composition.iter().any(|device| device.used().0 > 0).then(|| composition_card(&figures.composition, places, access, &files))}
     }
     .into_any()
 }
@@ -301,7 +302,7 @@ fn scatter_card(scatter: &Scatter, access: &Access, files: &Files) -> AnyView {
     .into_any()
 }
 
-fn peaks_card(peaks: &Peaks, access: &Access, files: &Files) -> AnyView {
+fn peaks_card(peaks: &Peaks, at_the_end: bool, access: &Access, files: &Files) -> AnyView {
     let ranks = peaks.bars.iter().all(|bar| bar.subject.rank().is_some());
     let by_size = access.shown().is_some_and(|shown| shown.by_size);
     let sorted = by_size.then(|| {
@@ -332,9 +333,10 @@ fn peaks_card(peaks: &Peaks, access: &Access, files: &Files) -> AnyView {
             }
         })
         .collect_view();
-    // Values of one step are no peaks.
+    // Values of one step, or of the end, are no peaks.
     let (title, value) = match &peaks.at {
         Some(at) => (format!("{} {}", per(ranks, "Each"), words::shown_line(at)), "value"),
+        None if at_the_end => (format!("{} when its snapshot was taken", per(ranks, "Each")), "value"),
         None => (per(ranks, "Peak per"), "peak"),
     };
     view! {

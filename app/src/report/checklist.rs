@@ -3,27 +3,25 @@
 use super::code::code_block;
 use super::places::Places;
 use crate::icons;
+use crate::standing::{Checklist, Standing, own_word};
 use crate::words;
 use leptos::prelude::*;
-use rankscope_model::{ChecklistEntry, Diagnosis, Finding, ItemStatus, Report, Stage};
+use rankscope_model::{Finding, ItemStatus, Stage};
 
 /// The checklist; its owner is led to the guided one.
-pub fn checklist(report: &Report, places: &Places<'_>, owned: bool) -> AnyView {
-    let diagnosis = &report.diagnosis;
-    let entries = &diagnosis.checklist;
-    let decided = entries.iter().filter(|entry| entry.status != ItemStatus::Unknown).count();
+pub fn checklist(run: &str, checklist: &Checklist<'_>, places: &Places<'_>, owned: bool) -> AnyView {
     let stages = Stage::ALL
         .iter()
         .filter_map(|&stage| {
-            let items: Vec<&ChecklistEntry> = entries.iter().filter(|entry| entry.item.stage() == stage).collect();
-            (!items.is_empty()).then(|| stage_view(stage, &items, diagnosis, places))
+            let items: Vec<&Standing> = checklist.items.iter().filter(|item| item.item().stage() == stage).collect();
+            (!items.is_empty()).then(|| stage_view(stage, &items, places))
         })
         .collect_view();
     view! {
         <section class="card checklist" id="checklist" aria-labelledby="checklist-title">
-            <h2 id="checklist-title">"Checklist" <span>{format!("{decided} of {} decided", entries.len())}</span></h2>
+            <h2 id="checklist-title">"Checklist" <span>{checklist.progress().words()}</span></h2>
             {stages}
-            {owned.then(|| ways(&report.run.id))}
+            {owned.then(|| ways(run))}
         </section>
     }
     .into_any()
@@ -39,32 +37,33 @@ fn ways(run: &str) -> AnyView {
     .into_any()
 }
 
-fn stage_view(stage: Stage, entries: &[&ChecklistEntry], diagnosis: &Diagnosis, places: &Places<'_>) -> AnyView {
+fn stage_view(stage: Stage, items: &[&Standing<'_>], places: &Places<'_>) -> AnyView {
     let heading = match stage {
         Stage::Verify => stage.title().to_owned(),
         _ => format!("{} {}", stage.number(), stage.title()),
     };
-    let items = entries.iter().map(|entry| item(entry, diagnosis, places)).collect_view();
+    let items = items.iter().map(|standing| item(standing, places)).collect_view();
     view! { <h3>{heading}</h3><ul class="items">{items}</ul> }.into_any()
 }
 
-fn item(entry: &ChecklistEntry, diagnosis: &Diagnosis, places: &Places<'_>) -> AnyView {
-    // Until a second run exists, the proof is not missing: it is still to come.
-    let word = match (entry.item.stage(), entry.status) {
-        (Stage::Verify, ItemStatus::Unknown) => "not yet",
-        (_, status) => status.word(),
-    };
-    let findings: Vec<&Finding> =
-        diagnosis.findings.iter().filter(|finding| entry.findings.contains(&finding.id)).collect();
+fn item(standing: &Standing<'_>, places: &Places<'_>) -> AnyView {
+    let entry = standing.entry;
+    let findings = &standing.findings;
+    // What a person said stands beside the machine's word, which stays.
+    let own = standing.own().and_then(|note| Some((note, note.status?)));
+    let own_mark = own.map(|(note, status)| {
+        let who = words::shown_line(&note.author);
+        view! { <span class="item-own">{icons::own(status)}{format!("{who}: {}", own_word(status))}</span> }
+    });
     let line = view! {
         {icons::status(entry.status)}
-        <span class="item-title">{entry.item.short_title()}</span>
-        <span class="item-word">{word}</span>
+        <span class="item-title">{entry.item.short_title()}{own_mark}</span>
+        <span class="item-word">{standing.word()}</span>
     };
     if findings.is_empty() && entry.collect.is_empty() {
         return view! { <li><div class="item">{line}</div></li> }.into_any();
     }
-    let findings = findings.into_iter().map(|finding| finding_view(finding, places)).collect_view();
+    let findings = findings.iter().map(|finding| finding_view(finding, places)).collect_view();
     let collect = entry
         .collect
         .iter()
@@ -79,7 +78,7 @@ fn item(entry: &ChecklistEntry, diagnosis: &Diagnosis, places: &Places<'_>) -> A
             <details id=format!("item-{}", entry.item.slug())>
                 <summary class="item">{line}</summary>
                 <div class="item-body">
-                    <p class="full">{entry.item.title()}</p>
+                    <p class="full">{standing.heading()}</p>
                     {findings}
                     {decides}
                     {collect}

@@ -41,6 +41,25 @@ fn no_quote(kind: ArtifactKind) -> &'static str {
     }
 }
 
+/// Lines that mean nothing once they are wrapped: rows of tables, and code. They are read by scrolling sideways.
+fn keeps_lines(kind: ArtifactKind, quotes: &[Quote<'_>]) -> bool {
+    let is_of_columns = matches!(
+        kind,
+        ArtifactKind::NvidiaSmi
+            | ArtifactKind::NvidiaSmiCsv
+            | ArtifactKind::NvidiaSmiMonitor
+            | ArtifactKind::GpuTopology
+            | ArtifactKind::Gpustat
+            | ArtifactKind::Nvitop
+            | ArtifactKind::RocmSmi
+            | ArtifactKind::PythonScript
+            | ArtifactKind::LaunchScript
+    );
+    // A log may hold a table, too.
+    let is_row = |line: &str| line.trim_start().starts_with(['|', '+']);
+    is_of_columns || quotes.iter().any(|quote| quote.is_of_script() || quote.text.lines().any(is_row))
+}
+
 /// Blanks in front of every line that the quotes of a script show: they are left out, so that indentation stays
 /// comparable between its quotes.
 fn common_indent(quotes: &[Quote<'_>]) -> usize {
@@ -83,6 +102,7 @@ fn line(n: usize, file: &ArtifactInfo, raw: Option<String>, places: &Places<'_>)
         .collect_view();
     let quotes = places.quotes(n);
     let (quoted, indent) = (!quotes.is_empty(), common_indent(&quotes));
+    let kept = keeps_lines(file.kind, &quotes);
     let quotes = quotes
         .into_iter()
         .map(|quote| {
@@ -113,7 +133,17 @@ fn line(n: usize, file: &ArtifactInfo, raw: Option<String>, places: &Places<'_>)
                 {raw.map(|href| view! { <a href=href download=name.clone() aria-label=format!("Download {name}")>"raw"</a> })}
             </div>
             {warnings}
-            {quoted.then(|| view! { <ol class="quotes">{quotes}</ol> })}
+            {quoted.then(|| {
+                if !kept {
+                    return view! { <ol class="quotes">{quotes}</ol> }.into_any();
+                }
+                view! {
+                    <div class="sideways" tabindex="0" role="region" aria-label=format!("Lines quoted of {name}")>
+                        <ol class="quotes kept">{quotes}</ol>
+                    </div>
+                }
+                .into_any()
+            })}
         </li>
     }
     .into_any()

@@ -1,6 +1,7 @@
 //! The answer as the headline, and the figures behind it.
 
 use super::code::copy_button;
+use super::moment::{is_of_snapshots, recorded_peak};
 use crate::icons;
 use crate::words;
 use leptos::prelude::*;
@@ -28,7 +29,7 @@ pub fn headline(report: &Report) -> AnyView {
             <h1 class=long.then_some("long")>{first}</h1>
             {(!rest.is_empty()).then(|| view! { <p class="lede">{rest}</p> })}
             {copy_button(&summary, "Copy this sentence")}
-            {diagnosis.imbalance.as_ref().map(facts)}
+            {diagnosis.imbalance.as_ref().map(|imbalance| facts(report, imbalance))}
         </header>
     }
     .into_any()
@@ -49,7 +50,7 @@ fn size(diagnosis: &Diagnosis) -> String {
     parts.join(", ")
 }
 
-fn facts(imbalance: &Imbalance) -> AnyView {
+fn facts(report: &Report, imbalance: &Imbalance) -> AnyView {
     let quantity = imbalance.quantity;
     let figure = |bytes: Bytes| words::value(quantity, bytes.0);
     let accused = !imbalance.heaviest.is_empty();
@@ -83,22 +84,41 @@ fn facts(imbalance: &Imbalance) -> AnyView {
             </div>
         }
     });
-    // Values of one step are no peaks.
+    // Values of one step, or of the end, are no peaks.
+    let at_the_end = is_of_snapshots(report);
     let highest = match &imbalance.at {
         Some(at) => format!("{who} {}", words::shown_line(&at.text)),
+        None if at_the_end => format!("{who} at the end"),
         None => format!("{who} peaks at"),
     };
+    let when = if at_the_end { ", at the end" } else { "" };
+    let beside = [of_capacity, others].into_iter().flatten().collect::<Vec<_>>().join(" ");
+    let of_the_end = at_the_end.then(|| format!("{}, when its snapshot was taken", quantity.title()));
+    let more = [of_the_end, Some(beside).filter(|beside| !beside.is_empty())];
+    let more = more.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    // What it held before that is often more, and is what the card must have room for.
+    let before = imbalance.heaviest.first().filter(|_| at_the_end).and_then(|first| recorded_peak(report, *first));
+    let before = before.map(|(quantity, peak)| {
+        view! {
+            <div>
+                <dt>{format!("{who} peaks at")}</dt>
+                <dd>{words::value(quantity, peak.0)}</dd>
+                <dd class="more">{format!("{}, in its recording", quantity.title())}</dd>
+            </div>
+        }
+    });
     view! {
         <dl class="facts">
             <div class:hot=accused>
                 <dt>{highest}</dt>
                 <dd>{figure(imbalance.max_bytes)}</dd>
-                <dd class="more">{[of_capacity, others].into_iter().flatten().collect::<Vec<_>>().join(" ")}</dd>
+                <dd class="more">{more}</dd>
             </div>
+            {before}
             <div>
                 <dt>{format!("median of {}", imbalance.compared)}</dt>
                 <dd>{figure(imbalance.median_bytes)}</dd>
-                <dd class="more">{quantity.title()}</dd>
+                <dd class="more">{format!("{}{when}", quantity.title())}</dd>
             </div>
             <div>
                 <dt>"above the mean"</dt>

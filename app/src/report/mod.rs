@@ -9,18 +9,20 @@ mod export;
 mod files;
 mod headline;
 mod manage;
+mod moment;
 mod next;
 mod places;
 mod share;
 mod shown;
 
+use crate::standing::Checklist;
 use crate::words;
 pub use charts::{broad_figure, figure};
 pub use code::{code_block, copy_button, remedy};
 pub use export::standalone_report_html;
 pub use leptos::prelude::*;
 pub use places::Places;
-use rankscope_model::{Report, ShareInfo, Verdict};
+use rankscope_model::{ChecklistEntry, Finding, ItemNote, Report, ShareInfo, Verdict};
 pub use shown::Shown;
 
 /// Who looks at the report; decides what can be done beside reading.
@@ -52,6 +54,10 @@ pub struct Owned {
     pub base_url: String,
     /// How much is shown, and in which order.
     pub shown: Shown,
+    /// What people say of the checklist, oldest first.
+    pub notes: Vec<ItemNote>,
+    /// The closing item as a comparison with the run after the fix decides it.
+    pub proof: Option<Box<(ChecklistEntry, Finding)>>,
     /// Stated beside the place to drop more evidence.
     pub max_file_bytes: u64,
     /// Stated beside the place to drop more evidence.
@@ -119,10 +125,15 @@ pub fn report_view(report: &Report, access: &Access) -> AnyView {
         Access::Owner(owned) => Some(owned),
         Access::Shared { .. } | Access::Export => None,
     };
+    let (notes, proof) = owned.map_or((&[][..], None), |owned| (&owned.notes[..], owned.proof.as_deref()));
+    let standing = Checklist::new(report, notes, proof);
     // Where nothing is sure, what would settle it is the content, and stands where the cause would.
     let open = report.diagnosis.verdict == Verdict::Inconclusive;
-    let (next_in_main, next_aside) =
-        if open { (Some(next::next(report, owned)), None) } else { (None, Some(next::next(report, owned))) };
+    let (next_in_main, next_aside) = if open {
+        (Some(next::next(report, &standing, owned)), None)
+    } else {
+        (None, Some(next::next(report, &standing, owned)))
+    };
     view! {
         <main id="main" class="report">
             {owned.and_then(|owned| old_version(report, owned))}
@@ -136,7 +147,7 @@ pub fn report_view(report: &Report, access: &Access) -> AnyView {
                 </div>
                 <div class="side">
                     {next_aside}
-                    {checklist::checklist(report, &places, owned.is_some())}
+                    {checklist::checklist(&report.run.id, &standing, &places, owned.is_some())}
                     {owned.map(|owned| share::share(report, owned))}
                     {owned.is_some().then(|| share::exports(report))}
                     {owned.and_then(|_| manage::manage(report))}

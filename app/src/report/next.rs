@@ -3,12 +3,13 @@
 use super::Owned;
 use super::code::code_block;
 use crate::evidence_form::{EvidenceForm, evidence_form};
+use crate::standing::Checklist;
 use crate::words;
 use leptos::prelude::*;
-use rankscope_model::Report;
+use rankscope_model::{Item, ItemStatus, Report};
 
 /// The next step; for the owner with the form that takes its output.
-pub fn next(report: &Report, owned: Option<&Owned>) -> AnyView {
+pub fn next(report: &Report, checklist: &Checklist<'_>, owned: Option<&Owned>) -> AnyView {
     if report.next.is_none() && owned.is_none() {
         return ().into_any();
     }
@@ -19,7 +20,14 @@ pub fn next(report: &Report, owned: Option<&Owned>) -> AnyView {
             <p class="dim">"Decides: "<a href=format!("#item-{}", item.slug())>{item.short_title()}</a></p>
         }
     });
-    let title = if step.is_some() { "Next, most telling" } else { "Add evidence" };
+    // Where something fails, the next step is its remedy: what comes here is what follows it.
+    let to_mend = checklist.next().filter(|standing| standing.status() == ItemStatus::Fail);
+    let proves = report.next.as_ref().is_some_and(|(item, _)| *item == Item::Verified);
+    let title = match (&step, to_mend) {
+        (None, _) => "Add evidence",
+        (Some(_), Some(_)) if proves => "Then, with the remedy applied",
+        (Some(_), _) => "Next, most telling",
+    };
     let form = owned.map(|owned| {
         evidence_form(EvidenceForm {
             action: format!("/runs/{}/files", report.run.id),

@@ -144,6 +144,7 @@ pub fn exports(report: &Report) -> AnyView {
         <section class="card exports" aria-labelledby="exports-title">
             <h2 id="exports-title">"Take it with you"</h2>
             <ul>{links}</ul>
+            <p class="dim">"PDF: print this page. On paper everything that is folded here stands open."</p>
         </section>
     }
     .into_any()

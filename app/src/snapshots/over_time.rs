@@ -1,13 +1,15 @@
 //! One rank's live memory over its recording, stacked by line of code, and the choice of the rank.
 
 use super::pictures::{Picture, links};
-use super::subjects::{Subject, Subjects, Wanted};
+use super::subjects::{MomentOf, Subject, Subjects, Wanted, in_common};
 use crate::report::broad_figure;
 use crate::words;
 use leptos::prelude::*;
-use rankscope_charts::{BandsFigure, Theme, band_look, svg};
+use rankscope_charts::{BandsFigure, REST_NAME, Theme, band_look, bands_height, rest_look, rest_most, svg};
 use rankscope_model::{Frame, SiteBands};
 
+/// A width at which the bands are drawn where they can be.
+const DRAWN_WIDTH: u32 = 720;
 /// More ranks than this are chosen from a list.
 const LINKED: usize = 16;
 
@@ -17,7 +19,7 @@ pub fn section(run: &str, found: &Subjects<'_>, wanted: &Wanted) -> AnyView {
     let drawn = picked.device.bands.as_ref().map(|bands| chart(picked, bands, &only_here(found, bands)));
     let nothing = picked.device.events == 0;
     let truncated = picked.device.window_truncated.then(|| {
-        view! { <p class="dim">"Events before the first one were overwritten: a peak before it is not seen. Record with a larger "<code>"max_entries"</code>"."</p> }
+        view! { <p class="note dim">"Events before the first one were overwritten: a peak before it is not seen. Record with a larger "<code>"max_entries"</code>"."</p> }
     });
     view! {
         <section class="card" id="over-time" aria-labelledby="over-time-title">
@@ -25,7 +27,7 @@ pub fn section(run: &str, found: &Subjects<'_>, wanted: &Wanted) -> AnyView {
             {drawn.is_some().then(|| links(run, picked, Picture::OverTime))}
             {choice(run, found, wanted)}
             {drawn}
-            {nothing.then(|| view! { <p class="dim">"This snapshot has no recorded events, so there is no course over time. Call "<code>"torch.cuda.memory._record_memory_history()"</code>" before the steps."</p> })}
+            {nothing.then(|| view! { <p class="note dim">"This snapshot has no recorded events, so there is no course over time. Call "<code>"torch.cuda.memory._record_memory_history()"</code>" before the steps."</p> })}
             {truncated}
         </section>
     }
@@ -64,20 +66,32 @@ fn choice(run: &str, found: &Subjects<'_>, wanted: &Wanted) -> AnyView {
     if found.all.len() < 2 {
         return ().into_any();
     }
+    let moment = in_common(found.moment);
+    let when = if moment == MomentOf::Peak { "at its peak" } else { "at the end" };
+    let size = |subject: &Subject<'_>| subject.bytes(moment).map(|bytes| bytes.to_string()).unwrap_or_default();
     if found.all.len() <= LINKED {
         let links = found.all.iter().enumerate().map(|(at, subject)| {
             let current = (at == found.picked).then_some("true");
             let address = wanted.address(run, &[("rank", subject.key.as_str())]);
-            view! { <a href=address aria-current=current>{subject.label.clone()} <span>{subject.peak().to_string()}</span></a> }
+            view! { <a href=address aria-current=current>{subject.label.clone()} <span>{size(subject)}</span></a> }
         });
-        return view! { <nav class="choice" aria-label="Rank">{links.collect_view()}</nav> }.into_any();
+        let what = if moment == MomentOf::Peak {
+            "Requested bytes live at each rank's own peak:"
+        } else {
+            "Allocated bytes when each snapshot was taken:"
+        };
+        return view! {
+            <p class="choice-what">{what}</p>
+            <nav class="choice" aria-label="Rank">{links.collect_view()}</nav>
+        }
+        .into_any();
     }
     let options = found
         .all
         .iter()
         .enumerate()
         .map(|(at, subject)| {
-            let words = format!("{}, peak {}", subject.label, subject.peak());
+            let words = format!("{}, {} {when}", subject.label, size(subject));
             view! { <option value=subject.key.clone() selected={at == found.picked}>{words}</option> }
         })
         .collect_view();
@@ -93,10 +107,10 @@ fn choice(run: &str, found: &Subjects<'_>, wanted: &Wanted) -> AnyView {
 
 /// The drawing in words.
 pub fn describe(subject: &Subject<'_>) -> String {
+    let most = subject.bytes(MomentOf::Peak).map(|peak| format!(", at most {peak}")).unwrap_or_default();
     format!(
-        "Live requested bytes of {} over its recording by line of code, at most {}; the lines are listed below.",
-        subject.label,
-        subject.peak()
+        "Live requested bytes of {} over its recording by line of code{most}; the lines are listed below.",
+        subject.label
     )
 }
 
@@ -122,11 +136,29 @@ fn chart(subject: &Subject<'_>, bands: &SiteBands, accused: &[bool]) -> AnyView 
             }
         })
         .collect_view();
+    let is_drawn = bands_height(figure, DRAWN_WIDTH) > 0;
+    let note = if is_drawn {
+        "The numbers are those in the drawing: in a band, or above it where the band is too thin. Sizes are requested bytes, the most that each line held at one moment."
+    } else {
+        "Sizes are requested bytes, the most that each line held at one moment."
+    };
+    let rest = rest_most(bands);
+    let others = (rest > 0).then(|| {
+        let (variable, alpha) = rest_look();
+        let style = format!("background:var({variable});opacity:{alpha:.2}");
+        view! {
+            <li class="rest">
+                <i class="swatch free" style=style></i>
+                <span>{REST_NAME}</span>
+                <span class="num">{rankscope_model::Bytes(rest).to_string()}</span>
+            </li>
+        }
+    });
     view! {
-        {broad_figure(|width| svg::bands(figure, &label, width, Theme::Page))}
-        <ol class="band-key">{key}</ol>
-        <p class="dim">"Numbers stand in the bands. Bytes as requested, the most of each line at one moment; the pale top is all other lines."</p>
-    }
+            {broad_figure(|width| svg::bands(figure, &label, width, Theme::Page))}
+            <ol class="band-key" class:bare=!is_drawn>{key}{others}</ol>
+    <p class="dim">{note}</p>
+        }
     .into_any()
 }
 

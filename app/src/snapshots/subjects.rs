@@ -2,7 +2,7 @@
 
 use crate::backend::NamedSnapshot;
 use crate::words;
-use rankscope_model::{Bytes, SnapshotDevice};
+use rankscope_model::{Bytes, CallSite, SnapshotDevice};
 
 /// What the address asks for. Nothing in it is trusted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -103,10 +103,23 @@ pub struct Subject<'a> {
     pub device: &'a SnapshotDevice,
 }
 
-impl Subject<'_> {
-    /// Most requested bytes in the recording; what was live at the end where there is none.
-    pub fn peak(&self) -> Bytes {
-        self.device.peak_requested_in_window.unwrap_or(self.device.allocated)
+impl<'a> Subject<'a> {
+    /// What it held at a moment, in the quantity of that moment; `None` where nothing was recorded of it.
+    pub fn bytes(&self, moment: MomentOf) -> Option<Bytes> {
+        match moment {
+            MomentOf::Peak => self.device.peak.as_ref().map(|peak| peak.requested),
+            MomentOf::End => Some(self.device.allocated),
+            MomentOf::NeverFreed => self.device.never_freed.as_ref().map(|never| never.bytes),
+        }
+    }
+
+    /// Its call sites at that moment; `None` where nothing was recorded of it.
+    pub fn sites(&self, moment: MomentOf) -> Option<&'a [CallSite]> {
+        match moment {
+            MomentOf::Peak => self.device.peak.as_ref().map(|peak| peak.sites.as_slice()),
+            MomentOf::End => Some(&self.device.top_sites),
+            MomentOf::NeverFreed => self.device.never_freed.as_ref().map(|never| never.sites.as_slice()),
+        }
     }
 }
 
@@ -114,8 +127,13 @@ impl Subject<'_> {
 pub struct Subjects<'a> {
     /// In rank order, then files.
     pub all: Vec<Subject<'a>>,
-    /// Position of the one that is looked at: as asked for, else the one with the highest peak.
+    /// Position of the one that is looked at: as asked for, else the one that holds most.
     pub picked: usize,
+    /// The one moment at which they are compared: as asked for, but the end where some have no recording, because a
+    /// peak beside an end would show a difference that is none.
+    pub moment: MomentOf,
+    /// Those without a recording, of which only the end is known; said where it kept the peaks from being compared.
+    pub unrecorded: Vec<String>,
 }
 
 impl<'a> Subjects<'a> {
@@ -123,6 +141,11 @@ impl<'a> Subjects<'a> {
     pub fn picked(&self) -> &Subject<'a> {
         &self.all[self.picked]
     }
+}
+
+/// The moment by which the ranks are told apart: what was never freed says little of how full one is.
+pub fn in_common(moment: MomentOf) -> MomentOf {
+    if moment == MomentOf::NeverFreed { MomentOf::Peak } else { moment }
 }
 
 /// Sorts the snapshots; `None` where none holds memory or events.
@@ -147,10 +170,13 @@ pub fn subjects<'a>(snapshots: &'a [NamedSnapshot], wanted: &Wanted) -> Option<S
     }
     all.sort_by_key(|(rank, file, _)| (*rank, *file));
     let all: Vec<Subject<'a>> = all.into_iter().map(|(.., subject)| subject).collect();
+    let unrecorded: Vec<String> =
+        all.iter().filter(|subject| subject.device.peak.is_none()).map(|subject| subject.label.clone()).collect();
+    let moment = if unrecorded.is_empty() { wanted.moment } else { MomentOf::End };
     let asked = wanted.rank.as_ref().and_then(|key| all.iter().position(|subject| subject.key == *key));
     // Of equal ones the first.
-    let heaviest = (0..all.len()).rev().max_by_key(|at| all[*at].peak())?;
-    Some(Subjects { picked: asked.unwrap_or(heaviest), all })
+    let heaviest = (0..all.len()).rev().max_by_key(|at| all[*at].bytes(in_common(moment)))?;
+    Some(Subjects { picked: asked.unwrap_or(heaviest), all, moment, unrecorded })
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 //! looked at has stands on top.
 
 use super::over_time::line;
-use super::subjects::{MomentOf, Sort, Subject, Subjects, Wanted};
+use super::subjects::{MomentOf, Sort, Subjects, Wanted};
 use super::tree::frame_line;
+use crate::icons;
 use crate::islands::SiteTable;
 use crate::words;
 use leptos::prelude::*;
@@ -48,7 +49,7 @@ impl Row<'_> {
 
 /// The section.
 pub fn section(run: &str, found: &Subjects<'_>, wanted: &Wanted) -> AnyView {
-    let mut rows = rows(found, wanted.moment);
+    let mut rows = rows(found);
     let all = rows.len();
     let query = wanted.query.to_lowercase();
     rows.retain(|row| row.holds(&query));
@@ -69,8 +70,8 @@ pub fn section(run: &str, found: &Subjects<'_>, wanted: &Wanted) -> AnyView {
     let form = search(run, wanted);
     view! {
         <section class="card" id="sites" aria-labelledby="sites-title">
-            <h2 id="sites-title">"Ranks side by side" <span>{subtitle(found, wanted.moment)}</span></h2>
-            {moments(run, wanted)}
+            <h2 id="sites-title">"Ranks side by side" <span>{subtitle(found)}</span></h2>
+            {moments(run, found, wanted)}
             <SiteTable>
                 {form}
                 {body}
@@ -81,16 +82,20 @@ pub fn section(run: &str, found: &Subjects<'_>, wanted: &Wanted) -> AnyView {
     .into_any()
 }
 
-fn subtitle(found: &Subjects<'_>, moment: MomentOf) -> String {
-    let when = match moment {
+fn subtitle(found: &Subjects<'_>) -> String {
+    let when = match found.moment {
         MomentOf::Peak => "requested bytes at each rank's own peak",
-        MomentOf::End => "bytes when the snapshot was taken",
+        MomentOf::End => "allocated bytes when the snapshot was taken",
         MomentOf::NeverFreed => "requested bytes allocated in the recording and never freed",
     };
     format!("{when}, by line of code; {} is compared", found.picked().label)
 }
 
-fn moments(run: &str, wanted: &Wanted) -> AnyView {
+/// The choice of the moment; where not all ranks have a recording, why there is none.
+fn moments(run: &str, found: &Subjects<'_>, wanted: &Wanted) -> AnyView {
+    if !found.unrecorded.is_empty() {
+        return view! { <p class="one-moment">{icons::warning()}<span>{one_moment(found)}</span></p> }.into_any();
+    }
     let link = |moment: MomentOf, value: &str, words: &'static str| {
         let current = (wanted.moment == moment).then_some("true");
         let address = format!("{}#sites", wanted.address(run, &[("at", value)]));
@@ -104,6 +109,24 @@ fn moments(run: &str, wanted: &Wanted) -> AnyView {
         </nav>
     }
     .into_any()
+}
+
+/// Why only the end can be compared, and what would change that.
+fn one_moment(found: &Subjects<'_>) -> String {
+    const NAMED: usize = 4;
+    let without = found.unrecorded.len();
+    let who = match found.unrecorded.get(..NAMED) {
+        _ if without == found.all.len() && without == 1 => "This snapshot has".to_owned(),
+        _ if without == found.all.len() => "These snapshots have".to_owned(),
+        Some(named) if without > NAMED => format!("{} and {} more have", named.join(", "), without - NAMED),
+        _ if without == 1 => format!("{} has", found.unrecorded.join(", ")),
+        _ => format!("{} have", found.unrecorded.join(", ")),
+    };
+    let like = if found.all.len() > 1 { ": all are compared as they were when the snapshot was taken" } else { "" };
+    format!(
+        "{who} no recorded events, so no peak is known{like}. Call torch.cuda.memory._record_memory_history() on every \
+         rank before the steps to compare peaks."
+    )
 }
 
 fn search(run: &str, wanted: &Wanted) -> AnyView {
@@ -137,21 +160,12 @@ fn search(run: &str, wanted: &Wanted) -> AnyView {
     .into_any()
 }
 
-fn sites_of<'a>(subject: &Subject<'a>, moment: MomentOf) -> &'a [CallSite] {
-    let device = subject.device;
-    match moment {
-        MomentOf::Peak => device.peak.as_ref().map_or(&device.top_sites, |peak| &peak.sites),
-        MomentOf::End => &device.top_sites,
-        MomentOf::NeverFreed => device.never_freed.as_ref().map_or(&[], |never| &never.sites),
-    }
-}
-
 /// Sites of all ranks, summed by the user's own line.
-fn rows<'a>(found: &Subjects<'a>, moment: MomentOf) -> Vec<Row<'a>> {
+fn rows<'a>(found: &Subjects<'a>) -> Vec<Row<'a>> {
     let count = found.all.len();
     let mut rows: Vec<Row<'a>> = Vec::new();
     for (at, subject) in found.all.iter().enumerate() {
-        for site in sites_of(subject, moment) {
+        for site in subject.sites(found.moment).unwrap_or_default() {
             let frame = site.own_frame().or_else(|| site.frames.iter().find(|f| f.line > 0)).or(site.frames.first());
             let row = if let Some(known) = rows.iter().position(|row| row.frame == frame) {
                 &mut rows[known]
@@ -172,7 +186,7 @@ fn rows<'a>(found: &Subjects<'a>, moment: MomentOf) -> Vec<Row<'a>> {
         .all
         .iter()
         .map(|subject| {
-            let sites = sites_of(subject, moment);
+            let sites = subject.sites(found.moment).unwrap_or_default();
             sites.last().filter(|_| sites.len() >= CUT_FROM).map_or(0, |last| last.bytes.0)
         })
         .collect();

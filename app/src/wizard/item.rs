@@ -2,11 +2,11 @@
 //! output, the remedy, and what people say.
 
 use super::Wizard;
-use super::standing::Standing;
 use super::{guide, own};
 use crate::evidence_form::{EvidenceForm, evidence_form};
 use crate::icons;
 use crate::report::{Places, code_block, remedy};
+use crate::standing::Standing;
 use crate::words;
 use leptos::prelude::*;
 use rankscope_diagnosis::item_remedy;
@@ -40,15 +40,19 @@ pub fn item(standing: &Standing<'_>, wizard: &Wizard<'_>, places: &Places<'_>, l
         >
             {leads.then(|| view! { <p class="first-mark">"Look here first"</p> })}
             <div class="cause-head">
-                <h2 id=format!("title-{}", item.slug())>{item.title()}</h2>
-                {status_badge(status)}
+                <h2 id=format!("title-{}", item.slug())>{standing.heading()}</h2>
+                {status_badge(standing)}
                 {own::badge(standing)}
             </div>
             <p class="means">{words.means}</p>
             <p class="dim">{words.matters}" "<a href=page_about(item)>"Wrong and right code, and how to prove it"</a></p>
             {machine(standing, &causes, wizard, places)}
-            {collects(standing, wizard, leads)}
-            {remedy_part(standing, &causes, wizard)}
+            {if status == ItemStatus::Fail {
+                // It is decided: what helps comes before what would make it more certain.
+                view! { {remedy_part(standing, &causes, wizard)}{collects(standing, wizard, false)} }.into_any()
+            } else {
+                view! { {collects(standing, wizard, leads)}{remedy_part(standing, &causes, wizard)} }.into_any()
+            }}
             {own::own(standing, wizard)}
         </section>
     }
@@ -89,14 +93,15 @@ pub fn folded(standing: &Standing<'_>, wizard: &Wizard<'_>) -> AnyView {
     .into_any()
 }
 
-fn status_badge(status: ItemStatus) -> AnyView {
+fn status_badge(standing: &Standing<'_>) -> AnyView {
+    let status = standing.entry.status;
     let class = match status {
         ItemStatus::Fail => "is-fail",
         ItemStatus::Suspect => "is-suspect",
         ItemStatus::Pass => "is-pass",
         ItemStatus::Unknown | ItemStatus::NotApplicable => "is-open",
     };
-    view! { <span class=format!("badge {class}")>{icons::status(status)}{status.word()}</span> }.into_any()
+    view! { <span class=format!("badge {class}")>{icons::status(status)}{standing.word()}</span> }.into_any()
 }
 
 fn machine(standing: &Standing<'_>, causes: &[&Cause], wizard: &Wizard<'_>, places: &Places<'_>) -> AnyView {

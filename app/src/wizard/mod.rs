@@ -4,19 +4,16 @@
 mod guide;
 mod item;
 mod own;
-mod standing;
 mod steps;
 mod verify;
-
-pub use standing::Checklist;
 
 use crate::backend::ComparedReports;
 use crate::icons;
 use crate::report::{Places, code_block, copy_button};
+use crate::standing::{Checklist, Standing, own_word};
 use crate::words;
 use leptos::prelude::*;
-use rankscope_model::{Item, ItemStatus, OwnStatus, Report, RunSummary, Stage};
-use standing::Standing;
+use rankscope_model::{ItemStatus, Report, RunSummary, Stage};
 
 /// What the wizard shows.
 pub struct Wizard<'a> {
@@ -111,16 +108,27 @@ fn next(wizard: &Wizard<'_>, checklist: &Checklist<'_>, stage: Stage) -> Option<
         return None;
     }
     let run = &wizard.report.run.id;
-    let command = next.entry.collect.first().map(|collect| {
-        view! { <p>{words::shown(&collect.what)}</p>{code_block(&collect.command)} }
-    });
+    let is_known = next.status() == ItemStatus::Fail;
+    // What is known to fail is to be mended; only what is open has something to collect.
+    let (title, step) = if is_known {
+        (
+            "First, mend what fails",
+            view! { <p>"The files show it. Its remedy, in your own lines where they are here, stands there."</p> }
+                .into_any(),
+        )
+    } else {
+        let step = next.entry.collect.first().map(|collect| {
+            view! { <p>{words::shown(&collect.what)}</p>{code_block(&collect.command)} }
+        });
+        ("Next, most telling", step.into_any())
+    };
     Some(
         view! {
             <section class="next" aria-labelledby="next-title">
-                <h2 id="next-title">"Next, most telling"</h2>
+                <h2 id="next-title">{title}</h2>
                 <p><strong>{item.short_title()}</strong></p>
-                {command}
-                <p><a class="button primary" href=format!("/runs/{run}/checklist/{}#item-{}", item.stage().slug(), item.slug())>"Go there"</a></p>
+                {step}
+                <p class="go"><a class="button primary" href=format!("/runs/{run}/checklist/{}#item-{}", item.stage().slug(), item.slug())>"Go there"</a></p>
             </section>
         }
         .into_any(),
@@ -138,9 +146,8 @@ fn all_items(run: &str, checklist: &Checklist<'_>, current: Stage) -> AnyView {
                 .map(|standing| {
                     let item = standing.item();
                     let word = match standing.own_status() {
-                        Some(own) => short(own),
-                        None if item == Item::Verified && standing.entry.status == ItemStatus::Unknown => "not yet",
-                        None => standing.entry.status.word(),
+                        Some(own) => own_word(own),
+                        None => standing.word(),
                     };
                     let sign = match standing.own_status() {
                         Some(own) => icons::own(own).into_any(),
@@ -171,15 +178,6 @@ fn all_items(run: &str, checklist: &Checklist<'_>, current: Stage) -> AnyView {
         </section>
     }
     .into_any()
-}
-
-/// A person's state in a word or two, for the narrow list.
-fn short(own: OwnStatus) -> &'static str {
-    match own {
-        OwnStatus::Mended => "mended",
-        OwnStatus::Fails => "fails",
-        OwnStatus::Open | OwnStatus::Holds | OwnStatus::DoesNotApply => own.title(),
-    }
 }
 
 fn pass_on(wizard: &Wizard<'_>, stage: Stage) -> AnyView {

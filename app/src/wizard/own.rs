@@ -2,9 +2,9 @@
 //! beside the machine's view.
 
 use super::Wizard;
-use super::standing::Standing;
 use crate::accounts::{Visitor, may_edit};
 use crate::icons;
+use crate::standing::Standing;
 use crate::words;
 use leptos::prelude::*;
 use rankscope_model::{ItemNote, OwnStatus};
@@ -33,7 +33,7 @@ pub fn own(standing: &Standing<'_>, wizard: &Wizard<'_>) -> AnyView {
                         <strong>{status.title()}</strong>
                         {format!(", says {who}, ")}
                         <time datetime=words::time_iso(note.created_at)>{words::time(note.created_at)}</time>
-                        <span class="dim">{format!(". The files say: {}.", standing.entry.status.word())}</span>
+                        <span class="dim">{format!(". The files say: {}.", standing.word())}</span>
                     </span>
                 </p>
             }

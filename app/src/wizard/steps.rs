@@ -1,10 +1,9 @@
 //! The way through the checklist: five steps with the state of each, and how far it has come.
 
-use super::standing::{Checklist, gravest};
 use crate::icons;
-use crate::words;
+use crate::standing::{Checklist, gravest, word};
 use leptos::prelude::*;
-use rankscope_model::{ItemStatus, Stage};
+use rankscope_model::{Item, ItemStatus, Stage};
 
 /// The steps, the current one marked.
 pub fn steps(run: &str, checklist: &Checklist<'_>, current: Stage) -> AnyView {
@@ -16,9 +15,7 @@ pub fn steps(run: &str, checklist: &Checklist<'_>, current: Stage) -> AnyView {
             let settled = items.iter().filter(|item| item.is_settled()).count();
             let status = gravest(items.iter().copied());
             let word = match (stage, status) {
-                (Stage::Verify, ItemStatus::Unknown) => "not yet".to_owned(),
-                (Stage::Verify, ItemStatus::Pass) => "proven".to_owned(),
-                (Stage::Verify, status) => status.word().to_owned(),
+                (Stage::Verify, status) => word(Item::Verified, status).to_owned(),
                 (_, ItemStatus::NotApplicable) => ItemStatus::NotApplicable.word().to_owned(),
                 _ => format!("{settled} of {} settled", items.len()),
             };
@@ -39,19 +36,13 @@ pub fn steps(run: &str, checklist: &Checklist<'_>, current: Stage) -> AnyView {
     view! { <nav aria-label="Stages"><ol class="steps">{steps}</ol></nav> }.into_any()
 }
 
-/// `6 of 9 settled, 1 does not apply`, with a bar.
+/// `6 of 9 items settled, 1 does not apply`, with a bar.
 pub fn progress(checklist: &Checklist<'_>) -> AnyView {
-    let (settled, applicable, out) = checklist.progress();
-    let rest = match out {
-        0 => String::new(),
-        1 => ", 1 does not apply".to_owned(),
-        n => format!(", {n} do not apply"),
-    };
-    let text = format!("{settled} of {} settled{rest}", words::count(applicable, "item"));
+    let progress = checklist.progress();
     view! {
         <div class="progress-line">
-            <progress max=applicable.max(1).to_string() value=settled.to_string() aria-label="Items settled"></progress>
-            <span>{text}</span>
+            <progress max=progress.apply.max(1).to_string() value=progress.settled.to_string() aria-label="Items settled"></progress>
+            <span>{progress.words()}</span>
         </div>
     }
     .into_any()

@@ -1,11 +1,11 @@
 //! The closing step: name the run after the fix, and see whether it proves the fix.
 
-use super::standing::has_something_to_prove;
 use super::{Wizard, guide};
 use crate::accounts::may_edit;
 use crate::compare::{Stand, answer, details};
 use crate::evidence_form::{EvidenceForm, evidence_form};
 use crate::report::code_block;
+use crate::standing::has_something_to_prove;
 use crate::words;
 use leptos::prelude::*;
 
@@ -95,5 +95,11 @@ fn attach(wizard: &Wizard<'_>) -> AnyView {
             </form>
         }
     });
-    view! { <div class="attach">{form}{choose}</div> }.into_any()
+    let live = view! {
+        <p class="dim">
+            "Or start the job again while "<a href="/docs/agent">"an agent"</a>
+            " watches its nodes: its run stands in the list of runs from its first minute on, and the comparison follows it."
+        </p>
+    };
+    view! { <div class="attach">{form}{choose}{live}</div> }.into_any()
 }

@@ -2,6 +2,7 @@
 //! on top. Who is accused is hot. Knows the figure, no backend.
 
 use crate::axis::{self, AXIS_ROW};
+use crate::band_numbers::{Band, Place, Room, places};
 use crate::error::ChartError;
 use crate::ink::{Anchor, Frame, Ink, LABEL, ROW, Stroke, TICK, Type, crisp, whole};
 use crate::palette::Token;
@@ -53,9 +54,22 @@ impl BandsFigure<'_> {
         if self.names.is_empty() {
             return 0.0;
         }
-        let rows = self.names.len().min(self.bands.sites.len()).div_ceil(key_columns(width));
-        KEY_GAP + rows as f64 * (ROW + 2.0)
+        let entries = self.names.len().min(self.bands.sites.len()) + usize::from(rest_most(self.bands) > 0);
+        KEY_GAP + entries.div_ceil(key_columns(width)) as f64 * (ROW + 2.0)
     }
+}
+
+/// What the band of all other lines is called.
+pub const REST_NAME: &str = "all other lines";
+
+/// Most bytes of all other lines together at one moment; 0 where there are none.
+pub fn rest_most(bands: &SiteBands) -> u64 {
+    bands.rest.iter().max().copied().unwrap_or(0)
+}
+
+/// Colour and opacity of all other lines, as [`band_look`] gives those of one.
+pub fn rest_look() -> (&'static str, f64) {
+    (Token::Free.variable(), 1.0)
 }
 
 fn key_columns(width: f64) -> usize {
@@ -191,89 +205,160 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
         Ok(())
     }
 
-    /// Number, colour, name and most bytes of each line.
+    /// Number, colour, name and most bytes of each line, and of all others.
     fn key(&self, top: f64) -> Result<(), ChartError> {
         let (width, _) = self.ink.size();
         let columns = key_columns(width);
-        let named: Vec<_> = self.figure.bands.sites.iter().zip(self.figure.names).enumerate().collect();
-        let rows = named.len().div_ceil(columns).max(1);
+        let named =
+            self.figure.bands.sites.iter().zip(self.figure.names).enumerate().map(|(position, (site, name))| {
+                let accused = self.figure.accused.get(position).copied().unwrap_or(false);
+                let most = site.bytes.iter().max().copied().unwrap_or(0);
+                Entry { number: (position + 1).to_string(), color: shade(position, accused), name, most, accused }
+            });
+        let mut entries: Vec<Entry> = named.collect();
+        let rest = rest_most(self.figure.bands);
+        if !entries.is_empty() && rest > 0 {
+            let color = (Token::Free, 1.0);
+            entries.push(Entry { number: String::new(), color, name: REST_NAME, most: rest, accused: false });
+        }
+        let rows = entries.len().div_ceil(columns).max(1);
         let pitch = width / columns as f64;
-        for (position, (site, name)) in named {
-            let accused = self.figure.accused.get(position).copied().unwrap_or(false);
+        for (position, entry) in entries.iter().enumerate() {
             let (left, right) = ((position / rows) as f64 * pitch, (position / rows + 1) as f64 * pitch - 2.0 * EDGE);
             let center = top + ((position % rows) as f64 + 0.5) * (ROW + 2.0);
-            let look = if accused { Type::label(Token::Hot).bold() } else { Type::tick() };
-            let number = Type::tick().width("00");
-            self.ink.text(&(position + 1).to_string(), (left + number, center), Anchor::End, Type::tick())?;
-            let swatch = left + number + EDGE;
-            let (color, alpha) = shade(position, accused);
-            let half = SWATCH / 2.0;
-            self.ink.rect(
-                Frame { left: swatch, right: swatch + SWATCH, top: center - half, bottom: center + half },
-                color,
-                alpha,
-            )?;
-            let most = self.scale.long(site.bytes.iter().max().copied().unwrap_or(0));
-            self.ink.text(&most, (right, center), Anchor::End, look)?;
-            let start = swatch + SWATCH + EDGE;
-            let room = right - look.width(&most) - EDGE - start;
-            self.ink.text(&look.fit(name, room), (start, center), Anchor::Start, look)?;
+            self.entry(entry, (left, right), center)?;
         }
         Ok(())
+    }
+
+    fn entry(&self, entry: &Entry<'_>, (left, right): (f64, f64), center: f64) -> Result<(), ChartError> {
+        let look = if entry.accused { Type::label(Token::Hot).bold() } else { Type::tick() };
+        let number = Type::tick().width("00");
+        if !entry.number.is_empty() {
+            self.ink.text(&entry.number, (left + number, center), Anchor::End, Type::tick())?;
+        }
+        let swatch = left + number + EDGE;
+        let (color, alpha) = entry.color;
+        let half = SWATCH / 2.0;
+        let frame = Frame { left: swatch, right: swatch + SWATCH, top: center - half, bottom: center + half };
+        self.ink.rect(frame, color, alpha)?;
+        if color == Token::Free {
+            self.ink.outline(frame, Stroke::new(Token::Line, 1.0))?;
+        }
+        let most = self.scale.long(entry.most);
+        self.ink.text(&most, (right, center), Anchor::End, look)?;
+        let start = swatch + SWATCH + EDGE;
+        let room = right - look.width(&most) - EDGE - start;
+        self.ink.text(&look.fit(entry.name, room), (start, center), Anchor::Start, look)
     }
 
     fn bands(&self) -> Result<(), ChartError> {
         let xs: Vec<f64> = self.columns.x.iter().map(|x| self.mapping.x(*x)).collect();
         let mut lower = vec![0.0; xs.len()];
-        let mut numbers: Vec<(f64, f64, String, bool)> = Vec::new();
+        let mut numbered: Vec<Band> = Vec::new();
         let sites = self.figure.bands.sites.iter().map(|site| &site.bytes);
         let all = sites.chain([&self.figure.bands.rest]).enumerate();
         let count = self.figure.bands.sites.len();
         for (position, bytes) in all {
             let at = |column: &usize| bytes.get(*column).copied().unwrap_or(0) as f64;
             let upper: Vec<f64> = self.columns.at.iter().zip(&lower).map(|(column, low)| low + at(column)).collect();
-            let point = |values: &[f64], n: usize| (xs[n], self.mapping.y(values[n]));
-            let outline = (0..xs.len()).map(|n| point(&upper, n)).chain((0..xs.len()).rev().map(|n| point(&lower, n)));
-            let accused = self.figure.accused.get(position).copied().unwrap_or(false);
+            let heights = |values: &[f64]| values.iter().map(|value| self.mapping.y(*value)).collect::<Vec<f64>>();
+            let (top, bottom) = (heights(&upper), heights(&lower));
+            let edge = |ys: &[f64]| xs.iter().copied().zip(ys.iter().copied()).collect::<Vec<_>>();
+            let outline = edge(&top).into_iter().chain(edge(&bottom).into_iter().rev());
+            let accused = self.is_accused(position);
             let (color, alpha) = if position == count { (Token::Free, 1.0) } else { shade(position, accused) };
             self.ink.polygon(outline, color, alpha)?;
-            self.ink.path((0..xs.len()).map(|n| point(&upper, n)), Stroke::new(Token::Card, 0.8))?;
-            // The number stands where its band is thickest.
-            let thick = |n: &usize| self.mapping.y(lower[*n]) - self.mapping.y(upper[*n]);
-            if position < count
-                && let Some(widest) = (0..xs.len()).max_by(|a, b| thick(a).total_cmp(&thick(b)))
-                && thick(&widest) >= LABEL + 2.0
-            {
-                let y = f64::midpoint(self.mapping.y(lower[widest]), self.mapping.y(upper[widest]));
-                numbers.push((xs[widest], y, (position + 1).to_string(), accused));
+            self.ink.path(edge(&top), Stroke::new(Token::Card, 0.8))?;
+            if position < count {
+                numbered.push(Band {
+                    upper: top,
+                    lower: bottom,
+                    width: self.number_look(position).width(&number(position)),
+                });
             }
             lower = upper;
         }
-        let mut taken: Vec<(f64, f64)> = Vec::new();
-        for (x, y, number, accused) in numbers {
-            let look = if accused { Type::label(Token::Card).bold() } else { Type::label(Token::Ink) };
-            let half = look.width(&number) / 2.0;
-            let x = x.clamp(self.plot.left + half + 2.0, self.plot.right - half - 2.0);
-            if taken.iter().all(|(tx, ty)| (tx - x).abs() > 22.0 || (ty - y).abs() > LABEL + 1.0) {
-                taken.push((x, y));
-                self.ink.text(&number, (x, y), Anchor::Middle, look)?;
-            }
-        }
+        self.numbers(&xs, &numbered)?;
         self.ink.across(self.plot.left, self.plot.right, self.plot.bottom, Token::Rank)
     }
 
-    fn peak(&self) -> Result<(), ChartError> {
-        let Some(peak) = self.figure.peak else { return Ok(()) };
-        if peak < self.mapping.x_min || peak > self.mapping.x_max {
-            return Ok(());
-        }
-        let x = crisp(self.mapping.x(peak));
-        let top = HEADER + 2.0;
-        self.ink.dashed((x, top), (x, self.plot.bottom), (2.0, 3.0), Stroke::new(Token::Ink, 1.0))?;
-        let word = format!("peak {}", self.scale.long(self.columns.highest));
-        let width = Type::tick().width(&word);
-        let after = x + 5.0 + width <= self.plot.right + EDGE;
-        let (at, anchor) = if after { (x + 5.0, Anchor::Start) } else { (x - 5.0, Anchor::End) };
-        self.ink.text(&word, (at, HEADER + ROW / 2.0 - 1.0), anchor, Type::tick())
+    fn is_accused(&self, position: usize) -> bool {
+        self.figure.accused.get(position).copied().unwrap_or(false)
     }
+
+    fn number_look(&self, position: usize) -> Type {
+        if self.is_accused(position) { Type::label(Token::Card).bold() } else { Type::label(Token::Ink) }
+    }
+
+    /// Each number of the key once: in its band, or above the plot with a line to it.
+    fn numbers(&self, xs: &[f64], bands: &[Band]) -> Result<(), ChartError> {
+        let word = self.peak_word();
+        let room = Room {
+            plot: self.plot,
+            row: HEADER + ROW / 2.0 - 1.0,
+            word: word.as_ref().map(|word| (word.left, word.right)),
+            peak: word.as_ref().map(|word| word.line),
+        };
+        for (position, place) in places(xs, bands, room).into_iter().enumerate() {
+            match place {
+                Place::Inside(at) => {
+                    self.ink.text(&number(position), at, Anchor::Middle, self.number_look(position))?;
+                }
+                Place::Above { number: at, tip } => {
+                    let color = if self.is_accused(position) { Token::Hot } else { Token::Ink };
+                    self.ink.line((at.0, at.1 + LABEL / 2.0 + 1.0), tip, Stroke::new(color, 0.8))?;
+                    self.ink.dot(tip, 1.6, color)?;
+                    self.ink.text(&number(position), at, Anchor::Middle, Type::label(color))?;
+                }
+                Place::Nowhere => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The word at the peak and where it stands; `None` where the peak is not in the drawing.
+    fn peak_word(&self) -> Option<PeakWord> {
+        let peak = self.figure.peak.filter(|peak| (self.mapping.x_min..=self.mapping.x_max).contains(peak))?;
+        let line = crisp(self.mapping.x(peak));
+        let text = format!("peak {}", self.scale.long(self.columns.highest));
+        let width = Type::tick().width(&text);
+        let after = line + 5.0 + width <= self.plot.right + EDGE;
+        let left = if after { line + 5.0 } else { line - 5.0 - width };
+        Some(PeakWord { text, line, left, right: left + width, after })
+    }
+
+    fn peak(&self) -> Result<(), ChartError> {
+        let Some(word) = self.peak_word() else { return Ok(()) };
+        let (from, to) = ((word.line, HEADER + 2.0), (word.line, self.plot.bottom));
+        self.ink.dashed(from, to, (2.0, 3.0), Stroke::new(Token::Ink, 1.0))?;
+        let (at, anchor) = if word.after { (word.left, Anchor::Start) } else { (word.right, Anchor::End) };
+        self.ink.text(&word.text, (at, HEADER + ROW / 2.0 - 1.0), anchor, Type::tick())
+    }
+}
+
+/// A line of the key.
+struct Entry<'a> {
+    /// Empty for all other lines.
+    number: String,
+    color: (Token, f64),
+    name: &'a str,
+    most: u64,
+    accused: bool,
+}
+
+/// The word at the peak.
+struct PeakWord {
+    text: String,
+    /// x of the peak's line.
+    line: f64,
+    left: f64,
+    right: f64,
+    /// It stands to the right of the line.
+    after: bool,
+}
+
+/// What a band is called in the drawing and in its key.
+fn number(position: usize) -> String {
+    (position + 1).to_string()
 }

@@ -227,6 +227,20 @@ fn bands_and_segments_are_free_of_overlaps() {
                     let size = (width, bands_height(figure, width));
                     let (record, geometry) = record(size, |area, style| draw_bands(area, figure, style)).unwrap();
                     check(name, size, &record, &geometry);
+                    // The drawing has every number of the key, once in the plot and once in a key of its own.
+                    for number in 1..=bands.sites.len() {
+                        let found = record.texts.iter().filter(|written| written.text == number.to_string());
+                        let in_plot = found.filter(|written| {
+                            written.frame.top < geometry.bottom && written.frame.left > geometry.left
+                        });
+                        assert_eq!(in_plot.count(), 1, "{name}: {number} at {width}");
+                    }
+                    let rest = record.texts.iter().filter(|written| written.text.starts_with("all other")).count();
+                    assert_eq!(
+                        rest > 0,
+                        !figure.names.is_empty() && bands.rest.iter().any(|bytes| *bytes > 0),
+                        "{name}"
+                    );
                 }
             }
         }

@@ -6,6 +6,7 @@
 //! of its own. A chart decides nothing: who stands out, the median and the capacity come with the figures.
 
 mod axis;
+mod band_numbers;
 mod bands;
 mod composition;
 mod error;
@@ -28,7 +29,7 @@ mod ticks;
 mod timeline;
 mod words;
 
-pub use bands::{BandsFigure, band_look, bands_height, draw_bands};
+pub use bands::{BandsFigure, REST_NAME, band_look, bands_height, draw_bands, rest_look, rest_most};
 pub use composition::{composition_height, draw_composition};
 pub use error::ChartError;
 pub use heatmap::{

@@ -102,6 +102,7 @@ pub static ROWS: &[Row] = &[
     row(GET, "/runs/{id}/checklist", Rule::Run(VIEWER)),
     row(GET, "/runs/{id}/checklist/{stage}", Rule::Run(VIEWER)),
     row(GET, "/runs/{id}/snapshots", Rule::Run(VIEWER)),
+    row(GET, "/runs/{id}/preview.png", Rule::Run(VIEWER)),
     row(GET, "/runs/{id}/delete", Rule::Run(ADMIN)),
     row(POST, "/runs/{id}/delete", Rule::Run(ADMIN)),
     row(POST, "/runs/{id}/title", Rule::Run(EDITOR)),

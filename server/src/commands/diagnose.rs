@@ -1,6 +1,9 @@
 //! `rankscope diagnose`: the same engine as the server, for files here.
 
-use super::{folder, nvml};
+use super::{
+    advice, folder, nvml,
+    patient::{Patient, Waits},
+};
 use crate::{
     cli::{DiagnoseArgs, FailOn, Format},
     engine,
@@ -8,7 +11,7 @@ use crate::{
     render::{Terminal, comparison_markdown, comparison_terminal, markdown, plain, terminal},
     store::{new_id, now},
 };
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use rankscope_app::ComparedReports;
 use rankscope_diagnosis::{Policy, Side, compare};
 use rankscope_model::{Comparison, Diagnosis, Evidence, Report, RunInfo, Verdict};
@@ -16,16 +19,19 @@ use rankscope_telemetry::{NvmlState, ProcFs};
 use std::{
     collections::HashMap,
     env,
-    fs::File,
+    fs::{File, Metadata},
     io::{self, BufReader, IsTerminal, Write},
     path::{Path, PathBuf},
     process::ExitCode,
+    time::Duration,
 };
 
 /// Bytes of piped input that are taken: it must be kept on disk to be read.
 const MAX_KEPT: u64 = 8 << 30;
 /// The name of what comes by `-`.
 const STDIN: &str = "standard input";
+/// A pipe through which nothing comes for so long has no writer, or one that has nothing to say.
+const PIPE_WITHIN: Duration = Duration::from_mins(1);
 /// Exit status where a given name leads to nothing.
 const UNUSABLE: u8 = 2;
 /// Columns where the terminal does not say.
@@ -101,7 +107,7 @@ fn read_all(given: &[PathBuf], refused: &mut Refused) -> Evidence {
 
 fn report_of(evidence: &Evidence, refusal: &str) -> anyhow::Result<Report> {
     if !engine::is_usable(evidence) {
-        bail!("{refusal}\n{}", reasons(evidence));
+        bail!("{refusal}\n{}\n\n{}", reasons(evidence), advice::WHAT_IT_READS);
     }
     let title = engine::title_from_names(evidence.artifacts.iter().map(|artifact| artifact.name.as_str()));
     let created_at = now();
@@ -165,7 +171,7 @@ fn read(name: &str, source: Source, refused: &mut Refused) -> Evidence {
     };
     match file.and_then(|file| Ok((file.metadata()?.len(), file))) {
         Ok((bytes, file)) => engine::read(name, bytes, &mut BufReader::with_capacity(256 << 10, file)).evidence,
-        Err(error) => refused.add(name, &format!("could not be opened: {error}")),
+        Err(error) => refused.add(name, &advice::of_open(Path::new(name), &error)),
     }
 }
 
@@ -186,33 +192,64 @@ fn find_inputs(given: &[PathBuf]) -> (Vec<Input>, Vec<(String, String)>) {
 }
 
 fn open(path: &Path) -> anyhow::Result<Vec<Input>> {
-    if !path.metadata()?.is_dir() {
-        return Ok(vec![open_file(path)?]);
+    let about = path.metadata().map_err(|error| anyhow!(advice::of_open(path, &error)))?;
+    if !about.is_dir() {
+        return Ok(vec![open_file(path, &about)?]);
     }
-    let found = folder::list(path)?;
+    let found = folder::list(path).map_err(|error| anyhow!(advice::of_open(path, &error)))?;
+    if found.files.is_empty() {
+        bail!(advice::empty_folder(&found.notes));
+    }
     for note in &found.notes {
         eprintln!("rankscope: {}: {note}", path.display());
-    }
-    if found.files.is_empty() {
-        bail!("no files in this folder");
     }
     // Names from the folder on, because a folder may tell the rank of what it holds.
     Ok(found.files.into_iter().map(|(path, name)| Input { name, source: Source::Path(path) }).collect())
 }
 
-fn open_file(path: &Path) -> anyhow::Result<Input> {
-    let file = File::open(path)?;
+fn open_file(path: &Path, about: &Metadata) -> anyhow::Result<Input> {
     let name = path.display().to_string();
-    let about = file.metadata()?;
-    // Pipes (`<(nvidia-smi)`) and devices can be read once only, and the kernel's own files have no size.
-    if !about.is_file() || about.len() == 0 {
-        return Ok(Input { name, source: Source::Kept(keep(file)?) });
+    if let Some(kind) = endless(about) {
+        bail!(advice::special(kind));
     }
-    Ok(Input { name, source: Source::Path(path.to_owned()) })
+    if about.is_file() && about.len() > 0 {
+        File::open(path).map_err(|error| anyhow!(advice::of_open(path, &error)))?;
+        return Ok(Input { name, source: Source::Path(path.to_owned()) });
+    }
+    // Pipes (`<(nvidia-smi)`) can be read once only, and the kernel's own files have no size; either may keep a reader
+    // waiting.
+    let words = format!("waiting for {}: nothing has come through it yet", plain(&name));
+    let (own, waits) = (path.to_owned(), Waits { words, gives_up: Some(PIPE_WITHIN) });
+    let source = Source::Kept(keep(Patient::new(move || File::open(own), waits))?);
+    Ok(Input { name, source })
+}
+
+/// What is neither file, folder nor pipe, in words.
+#[cfg(unix)]
+fn endless(about: &Metadata) -> Option<&'static str> {
+    use std::os::unix::fs::FileTypeExt;
+    let kind = about.file_type();
+    if kind.is_char_device() || kind.is_block_device() {
+        return Some("a device");
+    }
+    kind.is_socket().then_some("a socket")
+}
+
+/// Elsewhere names of devices are no files of a folder.
+#[cfg(not(unix))]
+fn endless(_about: &Metadata) -> Option<&'static str> {
+    None
 }
 
 fn open_stdin() -> anyhow::Result<Input> {
-    Ok(Input { name: STDIN.to_owned(), source: Source::Kept(keep(io::stdin().lock())?) })
+    let words = if io::stdin().is_terminal() {
+        "reading what you type or paste here; end it with Ctrl-D on a line of its own"
+    } else {
+        "waiting for standard input: it is read to its end, and nothing has come yet"
+    };
+    // A job may take long before it says something: whoever pipes it in wants that.
+    let waits = Waits { words: words.to_owned(), gives_up: None };
+    Ok(Input { name: STDIN.to_owned(), source: Source::Kept(keep(Patient::new(|| Ok(io::stdin()), waits))?) })
 }
 
 /// Keeps on disk what can be read once only.

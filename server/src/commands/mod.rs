@@ -1,5 +1,6 @@
 //! What each command does, from its arguments to its exit status.
 
+mod advice;
 pub mod agent;
 pub mod diagnose;
 mod folder;
@@ -7,6 +8,7 @@ mod front_door;
 mod log;
 mod nvml;
 mod own_gpus;
+mod patient;
 pub mod serve;
 mod stop;
 pub mod user;

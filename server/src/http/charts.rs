@@ -99,6 +99,17 @@ pub async fn chart_of(state: &AppState, mut report: Report, chart: &str, query: 
     Ok(picture(format, drawn.await.map_err(Problem::internal)?.map_err(undrawn)?))
 }
 
+/// The picture that chats show beside the address of a run, for who may see the run.
+pub async fn preview(State(state): State<AppState>, ApiPath(id): ApiPath<String>) -> Result<Response> {
+    preview_of(state.service.store.report(&id, None).await?).await
+}
+
+/// Verdict and chart of a report in the shape of a chat's card.
+pub async fn preview_of(report: Report) -> Result<Response> {
+    let drawn = tokio::task::spawn_blocking(move || png::preview(&report));
+    Ok(picture(Format::Png, drawn.await.map_err(Problem::internal)?.map_err(Problem::internal)?))
+}
+
 /// How to draw a chart of snapshots.
 #[derive(Debug, Clone, Deserialize, IntoParams)]
 pub struct SnapshotChartQuery {

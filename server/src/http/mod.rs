@@ -7,11 +7,13 @@ mod charts;
 mod exports;
 mod forms;
 mod guard;
+mod humane;
 mod observe;
 mod ops;
 pub(crate) mod page;
 mod pages;
 mod shared;
+mod small_body;
 mod upload_body;
 
 use crate::{
@@ -42,9 +44,6 @@ use tower_http::{
 };
 
 pub use guard::{Front, PublicUrl};
-
-/// Bodies of everything that is no upload: forms and small JSON.
-const SMALL_BODY: usize = 64 << 10;
 
 /// What every handler can reach.
 #[derive(Clone)]
@@ -132,6 +131,7 @@ pub fn router(state: AppState) -> Router {
         .route("/settings/projects/{project}/name", post(accounts::projects::rename_project))
         .route("/settings/projects/{project}/members", post(accounts::projects::set_member))
         .route("/settings/projects/{project}/remove", post(accounts::projects::remove_project))
+        .route("/runs/{id}/preview.png", get(charts::preview))
         .route("/r/{token}/preview.png", get(shared::preview))
         .route("/r/{token}/series", get(shared::series))
         .route("/r/{token}/charts/{chart}", get(shared::chart))
@@ -144,8 +144,8 @@ pub fn router(state: AppState) -> Router {
         .route("/api/openapi.json", get(api::openapi_json))
         .nest("/api/v1", api)
         .fallback(assets::asset_or_page)
-        .layer(DefaultBodyLimit::max(SMALL_BODY))
-        .layer(middleware::from_fn_with_state(state.clone(), observe::deadline));
+        .layer(middleware::from_fn_with_state(state.clone(), observe::deadline))
+        .layer(middleware::from_fn_with_state(state.clone(), small_body::take_in));
 
     let compressible = DefaultPredicate::new().and(NotForContentType::const_new("application/octet-stream"));
     quick
@@ -153,6 +153,7 @@ pub fn router(state: AppState) -> Router {
         .method_not_allowed_fallback(api::method_not_allowed)
         .layer(CompressionLayer::new().compress_when(compressible))
         .layer(middleware::from_fn_with_state(state.clone(), access::gate))
+        .layer(middleware::from_fn(humane::humane))
         .layer(middleware::from_fn_with_state(state.clone(), guard::guard))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn_with_state(state.clone(), observe::observe))

@@ -4,7 +4,7 @@
 use super::{
     AppState,
     api::{self, ApiPath, ApiQuery, SeriesAnswer, SeriesQuery, series_of},
-    charts::{self, ChartQuery, Format},
+    charts::{self, ChartQuery},
 };
 use crate::errors::{Problem, ProblemKind, Result};
 use axum::{
@@ -34,9 +34,7 @@ pub async fn preview(
     ApiPath(token): ApiPath<String>,
 ) -> Result<Response> {
     let (_, report) = state.service.shared_report(&token, proof(&headers).as_deref()).await?;
-    let drawn = tokio::task::spawn_blocking(move || rankscope_charts::png::preview(&report));
-    let png = drawn.await.map_err(Problem::internal)?.map_err(Problem::internal)?;
-    Ok(charts::picture(Format::Png, png))
+    charts::preview_of(report).await
 }
 
 /// Values behind the timeline.

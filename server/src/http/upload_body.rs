@@ -26,7 +26,7 @@ impl FromRequest<AppState> for UploadBody {
         }
         let (parts, body) = request.into_parts();
         let kind = parts.headers.get(header::CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
-        Form::new(kind, body, limits.max_request_bytes, limits.upload_idle).map(Self).ok_or_else(|| {
+        Form::new(kind, body, limits.max_request_bytes, limits.pace()).map(Self).ok_or_else(|| {
             let detail = "Uploads are multipart/form-data with fields title, files (repeated) and text.";
             Problem::new(ProblemKind::UnsupportedMedia, detail)
         })

@@ -17,7 +17,7 @@ use rankscope::{
     service::Service,
     store::Store,
 };
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc};
 
 pub const PASSWORD: &str = "correct horse battery";
 
@@ -85,7 +85,7 @@ impl Team {
     async fn run_in(&self, project: &str, title: &str) -> String {
         let service = &self.server.service;
         let form = multipart(&[("files", Some("nvidia-smi.txt"), &data("nvidia-smi.txt"))]);
-        let form = Form::new(multipart_type().as_bytes(), form.into(), u64::MAX, Duration::from_secs(9)).unwrap();
+        let form = Form::new(multipart_type().as_bytes(), form.into(), u64::MAX, Limits::default().pace()).unwrap();
         let mut upload = intake::receive(form, &service.store, &service.limits).await.unwrap();
         (upload.title, upload.project) = (Some(title.to_owned()), Some(project.to_owned()));
         service.create_run(upload).await.unwrap().report.run.id.clone()
