@@ -20,6 +20,12 @@ pub(crate) fn stream(input: &mut dyn BufRead) -> Stream<'_> {
 /// an annotation in an old encoding) must not end the reading.
 pub(crate) struct Ascii<'a>(&'a mut dyn BufRead);
 
+impl<'a> Ascii<'a> {
+    pub(crate) fn new(input: &'a mut dyn BufRead) -> Self {
+        Self(input)
+    }
+}
+
 impl Read for Ascii<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let n = self.0.read(buf)?;

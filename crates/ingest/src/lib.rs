@@ -32,5 +32,6 @@ mod upload;
 pub mod viewer_page;
 
 pub use context::{Limits, ReadContext, ReadError};
+pub use device_tools::query_range;
 pub use rank_name::rank_from_name;
 pub use upload::{ReadSeek, read_upload};

@@ -316,7 +316,7 @@ fn process_row(process: &rankscope_model::LiveProcess, at: &Provenance) -> Proce
 }
 
 /// `2026-11-30 01:48:17` in UTC.
-fn clock(time: UnixMicros) -> String {
+pub(crate) fn clock(time: UnixMicros) -> String {
     let seconds = time.0.div_euclid(1_000_000);
     let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let (year, month, day) = civil(days);

@@ -7,6 +7,7 @@ use crate::context::{Limits, ReadContext, ReadError};
 use crate::live_record;
 use crate::probe_log;
 use crate::python_script;
+use crate::query_range;
 use crate::sniff::{self, Content, TextEncoding};
 use crate::step_log::thin::thin_together;
 use crate::viewer_page::{self, Page};
@@ -148,6 +149,8 @@ impl Upload<'_> {
             self.file(name, bytes, |ctx| or_reason(profiler_trace::read(&mut input, ctx), ctx));
         } else if memory_timeline::looks_like(&head) {
             self.file(name, bytes, |ctx| or_reason(memory_timeline::read(&mut input, ctx), ctx));
+        } else if query_range::looks_like(&head) {
+            self.file(name, bytes, |ctx| or_reason(query_range::read(&mut input, ctx), ctx));
         } else if let Some(page) = viewer_page::looks_like(&head) {
             match page {
                 Page::Viewer => {

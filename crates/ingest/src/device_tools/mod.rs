@@ -10,6 +10,7 @@ mod listing;
 mod monitor;
 mod nvitop;
 mod prometheus;
+pub mod query_range;
 mod query_text;
 mod query_xml;
 mod report;

@@ -35,12 +35,14 @@ struct Open {
 /// A device of a scrape: number, and GPU instance under MIG.
 type Key = (u32, Option<u32>);
 
+/// What a metric says of a card, with the bytes of its unit.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Metric {
+pub(super) enum Metric {
     Used(u64),
     Free(u64),
     Reserved(u64),
     Total(u64),
+    /// Times this it is percent.
     Utilization(f64),
     /// Of GPUs, but not of their memory.
     Other,
@@ -173,7 +175,7 @@ impl Open {
 }
 
 /// What a metric says, and its name for telling samples apart.
-fn metric(name: &str) -> Option<(&'static str, Metric)> {
+pub(super) fn metric(name: &str) -> Option<(&'static str, Metric)> {
     let known = [
         ("DCGM_FI_DEV_FB_USED", Metric::Used(MIB)),
         ("DCGM_FI_DEV_FB_FREE", Metric::Free(MIB)),
@@ -240,10 +242,8 @@ impl<'a> Sample<'a> {
         })
     }
 
-    /// `None` for NaN, and for the huge numbers by which DCGM says that it does not know.
     fn bytes(&self, unit: u64) -> Option<Bytes> {
-        // 2^47 is more memory than any GPU has.
-        Bytes::from_float(self.value, unit).filter(|bytes| bytes.0 < 1 << 47)
+        size(self.value, unit)
     }
 
     fn percent(&self, scale: f64) -> Option<u8> {
@@ -251,6 +251,12 @@ impl<'a> Sample<'a> {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 0 and 100")]
         (0.0..=100.0).contains(&percent).then_some(percent as u8)
     }
+}
+
+/// `None` for NaN, and for the huge numbers by which DCGM says that it does not know.
+pub(super) fn size(value: f64, unit: u64) -> Option<Bytes> {
+    // 2^47 is more memory than any GPU has.
+    Bytes::from_float(value, unit).filter(|bytes| bytes.0 < 1 << 47)
 }
 
 fn unescaped_quote(text: &str) -> Option<usize> {
