@@ -617,11 +617,7 @@ mod tests {
     #[test]
     fn the_envelope_is_told_from_other_json() {
         assert!(looks_like(r#"{"status":"success","data":{"resultType":"matrix","result":["#));
-        assert!(looks_like("
-{
-  "status": "success",
-  "data": {
-    "resultType": "vector","));
+        assert!(looks_like("\n{\n  \"status\": \"success\",\n  \"data\": {\n    \"resultType\": \"vector\","));
         assert!(looks_like(r#"{"status":"success","isPartial":false,"data":{"resultType":"matrix""#));
         assert!(looks_like(r#"{"status":"error","errorType":"bad_data","error":"parse error"}"#));
         assert!(!looks_like(r#"{"status":"success","data":{"resultType":"streams","result":["#));
