@@ -10,8 +10,8 @@ use crate::tables::{Gpu, TableView};
 use crate::traces::Lines;
 use rankscope_model::{
     ArtifactId, Bytes, Composition, Diagnosis, EvidenceRef, Figures, Finding, LaunchSetting, OomEvent, Part, PartKind,
-    PeakBar, Peaks, Phase, PhaseMark, PhaseSpan, Place, Provenance, Quantity, SeriesAxis, Severity, StepRecord,
-    Subject, Timeline, TimelineLine, TimelineMark, UnixMicros,
+    PeakBar, Peaks, Phase, PhaseMark, PhaseSpan, Place, ProcessRow, Provenance, Quantity, Rank, SeriesAxis, Severity,
+    StepRecord, Subject, Timeline, TimelineLine, TimelineMark, UnixMicros,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +23,8 @@ const MAX_MARKS: usize = 64;
 const MAX_FINDING_MARKS: usize = 4;
 /// Ranks on one node, at most; a launch file that says more means something else.
 const MAX_PER_NODE: u32 = 128;
+/// Figures of the allocator further from a list of processes than this, in microseconds, are of another moment.
+const SAME_MOMENT: u64 = 10_000_000;
 /// Compositions kept.
 const MAX_COMPOSITIONS: usize = 1024;
 
@@ -491,7 +493,7 @@ fn of_card(case: &Case, view: &TableView, gpu: &Gpu, accused: &BTreeSet<Subject>
     let has_unsized = gpu.compute.iter().chain(&gpu.graphics).any(|row| row.used.is_none());
     let left = if has_unsized { PartKind::UnsizedProcesses } else { PartKind::Unaccounted };
 
-    let split = owner.and_then(|_| split_of(case, gpu.subject, own));
+    let split = owner.and_then(|row| split_of(case, gpu.subject, own).or_else(|| split_of_steps(case, row, own)));
     let mut list =
         vec![(PartKind::OtherRanks, visiting), (PartKind::OtherProcesses, beside), (left, used.saturating_sub(listed))];
     match split {
@@ -523,6 +525,26 @@ fn split_of(case: &Case, card: Subject, own: u64) -> Option<(u64, u64)> {
         let agrees = all.abs_diff(own) as f64 <= own as f64 * case.policy.capacity_tolerance;
         (agrees && allocated.saturating_add(cached) <= own).then_some((allocated, cached))
     })
+}
+
+/// The same from what the process's own probe or log said nearest to the moment of the list, if it is near and fits into
+/// what the driver says of the process.
+fn split_of_steps(case: &Case, row: &ProcessRow, own: u64) -> Option<(u64, u64)> {
+    let listed = row.at.time?;
+    let rank = row.rank.or_else(|| rank_of_pid(case, row.pid?))?;
+    let figures = |step: &StepRecord| {
+        let apart = step.at.time?.0.abs_diff(listed.0);
+        let fits = step.subject == Subject::Rank(rank) && apart <= SAME_MOMENT;
+        Some((apart, step.allocated.filter(|_| fits)?.0, step.reserved?.0))
+    };
+    let (_, allocated, reserved) = case.evidence.steps.iter().filter_map(figures).min()?;
+    (allocated <= reserved && reserved <= own).then(|| (allocated, reserved.saturating_sub(allocated)))
+}
+
+/// The rank of the one probe that has this PID; in a container it may be another's.
+fn rank_of_pid(case: &Case, pid: u32) -> Option<Rank> {
+    let mut probes = case.evidence.probes.iter().filter(|probe| probe.start.pid == Some(pid));
+    probes.next().filter(|_| probes.next().is_none()).map(|probe| probe.rank)
 }
 
 fn of_messages(case: &Case, accused: &BTreeSet<Subject>) -> Vec<Composition> {

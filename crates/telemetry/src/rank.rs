@@ -98,7 +98,7 @@ impl ProcFs {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return ProcessIdentity::NoPermission,
             Err(_) => return ProcessIdentity::Gone,
         };
-        let Some((rank, variable)) = environment.first_number(RANK) else { return ProcessIdentity::Unranked };
+        let Some((rank, variable)) = environment.rank() else { return ProcessIdentity::Unranked };
         self.ranked(pid, &environment, rank, variable)
     }
 
@@ -121,7 +121,7 @@ impl ProcFs {
         let mut child = pid;
         for _ in 0..GENERATIONS {
             let Some(parent) = self.parent(child) else { break };
-            let same_rank = self.environment(parent).is_ok_and(|theirs| theirs.first_number(RANK) == Some(rank));
+            let same_rank = self.environment(parent).is_ok_and(|theirs| theirs.rank() == Some(rank));
             if !same_rank || self.program(parent).as_ref() != Some(&program) {
                 break;
             }
@@ -209,6 +209,15 @@ impl Environment {
             .map(|value| String::from_utf8_lossy(value).into_owned())
     }
 
+    /// The global rank and the variable that said so; of a launcher that numbers nodes, from the place on the node.
+    fn rank(&self) -> Option<(u32, &'static str)> {
+        let number = |name: &'static str| self.first_number(&[name]).map(|(number, _)| number);
+        self.first_number(RANK).or_else(|| {
+            let before = number("GROUP_RANK")?.checked_mul(number("LOCAL_WORLD_SIZE")?)?;
+            Some((before.checked_add(number("LOCAL_RANK")?)?, "GROUP_RANK"))
+        })
+    }
+
     /// The first of `names` whose value is a number, and that name.
     fn first_number(&self, names: &[&'static str]) -> Option<(u32, &'static str)> {
         names.iter().find_map(|name| Some((self.get(name)?.trim().parse().ok()?, *name)))
@@ -280,6 +289,20 @@ mod tests {
         );
         assert_eq!((proc.ranked(51).rank, proc.ranked(51).world_size), (Rank(1), Some(2)));
         assert_eq!(proc.ranked(52).variable, "OMPI_COMM_WORLD_RANK");
+    }
+
+    #[test]
+    fn a_launcher_that_numbers_nodes_is_understood() {
+        let proc = FakeProc::new();
+        let of_node = |more: &[&'static str]| [&["GROUP_RANK=1", "LOCAL_RANK=3"], more].concat();
+        proc.process(55, 1, "/usr/bin/python3", &of_node(&["LOCAL_WORLD_SIZE=8"]));
+        proc.process(56, 1, "/usr/bin/python3", &of_node(&["LOCAL_WORLD_SIZE=8", "RANK=2"]));
+        proc.process(57, 1, "/usr/bin/python3", &of_node(&[]));
+        proc.process(58, 1, "/usr/bin/python3", &of_node(&["LOCAL_WORLD_SIZE=4294967295"]));
+        assert_eq!((proc.ranked(55).rank, proc.ranked(55).variable), (Rank(11), "GROUP_RANK"));
+        assert_eq!(proc.ranked(56).rank, Rank(2));
+        assert_eq!(proc.rank_of(57), ProcessIdentity::Unranked, "how many are on a node before it is not known");
+        assert_eq!(proc.rank_of(58), ProcessIdentity::Unranked);
     }
 
     #[test]

@@ -1,0 +1,65 @@
+//! What fills a card: the allocator of its own rank, the rest of that process, the contexts of other ranks, strangers.
+#![allow(clippy::unwrap_used, reason = "a test that fails should say so at once")]
+
+mod support;
+
+use rankscope_diagnosis::{Policy, diagnose, figures};
+use rankscope_model::{ArtifactKind, Bytes, Part, PartKind, Rank, Subject, UnixMicros};
+use support::Build;
+
+const AT: i64 = 1_764_500_000_000_000;
+
+/// Two ranks at home on two cards; rank 1 and a stranger also on card 0. `said` is what rank 0 says of its allocator:
+/// seconds after the list, allocated and reserved MiB.
+fn parts(said: &[(i64, u64, u64)], with_rank: bool) -> Vec<Part> {
+    let mut build = Build::default().file("node-a.live.jsonl", ArtifactKind::LiveRecord).table(
+        Some(0),
+        &[(0, 21_500, 46_068, 90), (1, 20_000, 46_068, 90)],
+        &[(0, 100, "python", 20_000), (1, 101, "python", 19_500), (0, 101, "python", 500), (0, 7, "jupyter", 700)],
+    );
+    for row in &mut build.evidence.device_tables[0].processes {
+        row.at.time = Some(UnixMicros(AT));
+        row.rank = row.pid.filter(|pid| with_rank && *pid >= 100).map(|pid| Rank(pid - 100));
+    }
+    let mut build = build.file("rank0.jsonl", ArtifactKind::ProbeLog);
+    for (step, (seconds, allocated, reserved)) in (0u64..).zip(said) {
+        build = build.step(0, Some(step), |record| {
+            record.at.time = Some(UnixMicros(AT + seconds * 1_000_000));
+            record.allocated = Some(Bytes::from_mib(*allocated));
+            record.reserved = Some(Bytes::from_mib(*reserved));
+        });
+    }
+    let policy = Policy::default();
+    let drawn = figures(&build.evidence, &diagnose(&build.evidence, &policy), &policy);
+    let card = drawn.composition.into_iter().find(|found| found.subject == Subject::Device(0)).unwrap();
+    card.parts
+}
+
+fn mib(parts: &[Part]) -> Vec<(PartKind, u64)> {
+    parts.iter().map(|part| (part.kind, part.bytes.0 >> 20)).collect()
+}
+
+#[test]
+fn the_probe_splits_the_process_of_a_card_at_the_moment_of_the_list() {
+    let found = parts(&[(-300, 1_000, 2_000), (-2, 15_000, 18_000), (60, 3_000, 4_000)], true);
+    assert_eq!(
+        mib(&found),
+        [
+            (PartKind::Allocated, 15_000),
+            (PartKind::Cached, 3_000),
+            (PartKind::OutsidePytorch, 2_000),
+            (PartKind::OtherRanks, 500),
+            (PartKind::OtherProcesses, 700),
+            (PartKind::Unaccounted, 300),
+        ]
+    );
+}
+
+#[test]
+fn figures_of_another_moment_or_that_do_not_fit_split_nothing() {
+    let whole = (PartKind::OwnProcess, 20_000);
+    for said in [&[(-300, 1_000, 2_000)][..], &[(1, 25_000, 30_000)], &[(1, 3_000, 2_000)], &[]] {
+        assert!(mib(&parts(said, true)).contains(&whole), "{said:?}");
+    }
+    assert!(mib(&parts(&[(1, 1_000, 2_000)], false)).contains(&whole), "nothing tells whose process it is");
+}
