@@ -44,7 +44,12 @@ fn backend() -> Result<Arc<dyn Backend>, BackendError> {
 }
 
 fn site() -> SiteFacts {
-    use_context::<SiteFacts>().unwrap_or(SiteFacts { max_file_bytes: 0, max_request_bytes: 0, has_bundle: false })
+    use_context::<SiteFacts>().unwrap_or(SiteFacts {
+        max_file_bytes: 0,
+        max_request_bytes: 0,
+        prometheus: Vec::new(),
+        has_bundle: false,
+    })
 }
 
 /// Scheme and authority of this request; empty while the server asks which routes exist.
