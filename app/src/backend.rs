@@ -130,6 +130,8 @@ pub struct SiteFacts {
     pub max_file_bytes: u64,
     /// Largest accepted request in bytes.
     pub max_request_bytes: u64,
+    /// Prometheus-compatible servers that the operator allowed to ask.
+    pub prometheus: Vec<String>,
     /// The browser bundle is inside the binary: islands can come to life. Without it no script tag is written.
     pub has_bundle: bool,
 }

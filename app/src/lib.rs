@@ -25,6 +25,8 @@ mod live;
 #[cfg(feature = "ssr")]
 mod pages;
 #[cfg(feature = "ssr")]
+mod prometheus_form;
+#[cfg(feature = "ssr")]
 mod report;
 #[cfg(feature = "ssr")]
 pub mod snapshots;
@@ -53,6 +55,8 @@ pub use document::{App, STYLE, shell};
 pub use live::live_node_html;
 #[cfg(feature = "ssr")]
 pub use report::standalone_report_html;
+#[cfg(feature = "ssr")]
+pub use words::time_iso;
 
 /// Called once by the page's script: islands that are in the page come to life.
 #[cfg(feature = "hydrate")]

@@ -1,6 +1,6 @@
 //! The command line. Its words are a public contract: see docs/architecture.md.
 
-use crate::{http::PublicUrl, limits::parse_bytes};
+use crate::{http::PublicUrl, limits::parse_bytes, prometheus::address::Source};
 use axum::http::HeaderName;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
@@ -61,6 +61,10 @@ pub struct ServeArgs {
     /// as Slack and others take it.
     #[arg(long, value_name = "URL", env = "RANKSCOPE_WEBHOOK_URL", hide_env_values = true)]
     pub webhook_url: Option<String>,
+    /// Prometheus-compatible server (Thanos, Mimir, VictoriaMetrics) from which visitors may bring in GPU memory as a run.
+    /// May be given several times; no other address is ever asked.
+    #[arg(long, value_name = "URL", env = "RANKSCOPE_PROMETHEUS", value_delimiter = ',')]
+    pub prometheus: Vec<Source>,
     /// Serve without accounts also where other machines can reach it: whoever does can read, change and delete every
     /// run. Without this, such an address asks for a first administrator.
     #[arg(long)]

@@ -59,6 +59,8 @@ kinds! {
     NoSuchChart NOT_FOUND "no-such-chart" "The evidence has nothing for this chart";
     ShareLocked UNAUTHORIZED "share-locked" "This share asks for a password";
     TooManyGuesses TOO_MANY_REQUESTS "too-many-guesses" "The password was wrong too often";
+    SourceNotAllowed FORBIDDEN "source-not-allowed" "This server may not be asked";
+    SourceFailed BAD_GATEWAY "source-failed" "The other server gave no series";
     ForeignHost MISDIRECTED_REQUEST "foreign-host" "This server does not answer for that host name";
     ForeignOrigin FORBIDDEN "foreign-origin" "The request comes from another site";
     TokenMissing UNAUTHORIZED "token-missing" "The request shows no token that this server knows";

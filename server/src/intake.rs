@@ -225,7 +225,7 @@ fn sent_name(escaped: &str) -> String {
 }
 
 /// A file on its way to the disk, hashed as it passes.
-struct Spool {
+pub(crate) struct Spool {
     file: File,
     staged: Staged,
     hash: Sha256,
@@ -235,7 +235,7 @@ struct Spool {
 }
 
 impl Spool {
-    fn new(store: &Store) -> Result<Self> {
+    pub(crate) fn new(store: &Store) -> Result<Self> {
         let (file, staged) = store.staging_file()?;
         Ok(Self { file, staged, hash: Sha256::new(), waiting: Vec::new(), waiting_bytes: 0, bytes: 0 })
     }
@@ -245,6 +245,19 @@ impl Spool {
         self.waiting_bytes += chunk.len();
         self.waiting.push(chunk);
         if self.waiting_bytes >= WRITE_BLOCK { self.flush().await } else { Ok(()) }
+    }
+
+    /// Writes at once; for threads that may block.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.hash.update(bytes);
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// What was written so far, from its beginning.
+    pub(crate) fn written(&self) -> std::io::Result<File> {
+        File::open(self.staged.path()?)
     }
 
     /// Writing and hashing a block takes longer than the async threads should be held.
@@ -266,7 +279,7 @@ impl Spool {
         Ok(())
     }
 
-    async fn finish(mut self, name: String) -> Result<Received> {
+    pub(crate) async fn finish(mut self, name: String) -> Result<Received> {
         self.flush().await?;
         let sha256 = crate::hex(&self.hash.finalize());
         Ok(Received { name, bytes: self.bytes, sha256, content: Ok(self.staged) })

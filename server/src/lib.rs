@@ -24,6 +24,7 @@ pub mod masking;
 pub mod metrics;
 pub mod multipart;
 pub mod passwords;
+pub mod prometheus;
 pub mod render;
 pub mod series;
 pub mod service;

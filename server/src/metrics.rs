@@ -99,7 +99,8 @@ impl Metrics {
     }
 }
 
-fn head(out: &mut String, name: &str, kind: &str, help: &str) {
+/// Name, kind and meaning of what follows.
+pub(crate) fn head(out: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 

@@ -394,3 +394,139 @@ async fn without_live_data_the_rest_works() {
     let page = server.get("/live").await.expect(200).text();
     assert!(page.contains("rankscope agent --server http://127.0.0.1:3000"));
 }
+
+/// Ten samples a second of two cards; card 0 stands `high` for one sample, in the middle of second `spike`.
+fn at_full_rate(t: i64, seconds: i64, spike: i64) -> Vec<(i64, Value)> {
+    let mut records = vec![(t, node(2)), (t, ranks(2, 20_000, None, JOB))];
+    for second in 0..seconds {
+        let used = |card: i64, sample: i64| {
+            let mib = if (card, second, sample) == (0, spike, 5) { 31_000 } else { 20_480 };
+            u64::try_from(mib).unwrap() << 20
+        };
+        let column = |card: i64| {
+            let used: Vec<u64> = (0..10).map(|sample| used(card, sample)).collect();
+            json!({"subject": {"device": card}, "used": used})
+        };
+        let dt: Vec<i64> = (0..10).map(|sample| sample * 100_000).collect();
+        let at = t + second * SECOND;
+        records.push((at, json!({"type": "memory", "dt_us": dt, "devices": [column(0), column(1)]})));
+        records.push((at + 550_000, ranks(2, 20_000, None, JOB)));
+    }
+    records
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn zooming_into_a_live_run_reads_every_sample_again_also_after_a_restart() {
+    let server = Server::live(LiveOptions::default()).await;
+    let mut agent = Agent::new("s", "gpu-a");
+    let t = now() / SECOND * SECOND - 300 * SECOND;
+    let text = agent.batch(&at_full_rate(t, 240, 100));
+    acknowledged(&server, &text).await;
+    // Another node's samples of the same cards are none of this run's.
+    let mut other = Agent::new("o", "gpu-b");
+    acknowledged(&server, &other.batch(&[(t + 100 * SECOND, node(2)), (t + 101 * SECOND, memory(&[70_000, 70_000]))]))
+        .await;
+    let path = eventually("the run", async || {
+        let runs = server.get("/api/v1/runs").await.json();
+        runs["runs"].get(0).map(|run| format!("/api/v1/runs/{}", run["id"].as_str().unwrap()))
+    })
+    .await;
+    let server = server.restart().await;
+    let columns = async |query: &str| {
+        let answer = server.get(&format!("{path}/series{query}")).await.expect(200).json();
+        assert_eq!((&answer["quantity"], &answer["axis"]), (&json!("device_used"), &json!("unix_micros")));
+        answer["columns"].as_array().unwrap().clone()
+    };
+    let whole = columns("?points=10000").await;
+    assert!(whole[0]["x"].as_array().unwrap().len() < 1000, "the whole run is reduced");
+    let window = format!("?from={}&to={}&points=10000", t + 95 * SECOND, t + 105 * SECOND);
+    let zoomed = columns(&window).await;
+    assert_eq!(zoomed.len(), 2);
+    let x: Vec<i64> = zoomed[0]["x"].as_array().unwrap().iter().map(|x| x.as_i64().unwrap()).collect();
+    assert_eq!(x, (0..=100).map(|sample| t + 95 * SECOND + sample * 100_000).collect::<Vec<_>>());
+    let y: Vec<u64> = zoomed[0]["y"].as_array().unwrap().iter().map(|y| y.as_u64().unwrap() >> 20).collect();
+    assert_eq!((y[54], y[55], y[56]), (20_480, 31_000, 20_480));
+    let drawn = server.get(&format!("{path}/charts/timeline.svg{window}&width=640").replace("&points=10000", "")).await;
+    assert!(drawn.expect(200).text().starts_with("<svg"));
+    let followed = server.get(&format!("{path}/charts/timeline.svg?last=10&width=640")).await.expect(200).text();
+    let end = t + 240 * SECOND - 100_000;
+    for edge in [format!("data-x-min=\"{}\"", end - 10 * SECOND), format!("data-x-max=\"{end}\"")] {
+        assert!(followed.contains(&edge), "{edge}: {followed:.600}");
+    }
+    // Who has a share of the run sees what was frozen, and nothing else of the node.
+    let share = server.call(Method::POST, &format!("{path}/shares"), json!({})).await.expect(201).json();
+    let shared = server.get(&format!("{}/series{window}", share["url"].as_str().unwrap())).await.expect(200).json();
+    assert!(shared["columns"][0]["x"].as_array().unwrap().len() < 20, "{shared}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_probe_splits_its_process_in_the_composition_of_a_live_run() {
+    let server = Server::live(LiveOptions::default()).await;
+    let mut agent = Agent::new("s", "gpu-a");
+    let t = now() - 20 * SECOND;
+    acknowledged(&server, &agent.batch(&leaking(t))).await;
+    let head = json!({"type": "batch", "format": "rankscope.probe/1", "source": "4711/gpu-a/0/1", "rank": 0, "first": 0, "last": 1});
+    let start = json!({"type": "start", "seq": 0, "t": t - SECOND, "format": "rankscope.probe/1", "rank": 0, "job": "4711",
+        "host": "gpu-a", "pid": 4000, "world_size": 8});
+    let mem = json!({"device": 0, "allocated": 50_000 * (1u64 << 20), "reserved": 55_000 * (1u64 << 20)});
+    let step = json!({"type": "step", "seq": 1, "t": t + SECOND, "n": 1, "step": 7, "phase": "train", "done": true, "mem": mem});
+    acknowledged(&server, &format!("{head}\n{start}\n{step}\n")).await;
+    let parts = eventually("the split card", async || {
+        let run = server.get("/api/v1/runs").await.json()["runs"].get(0)?["id"].as_str()?.to_owned();
+        let report = server.get(&format!("/api/v1/runs/{run}/report.json")).await.expect(200).json();
+        let cards = report["figures"]["composition"].as_array()?.clone();
+        let card = cards.into_iter().find(|card| card["subject"] == json!({"device": 0}))?;
+        let parts: Vec<(String, u64)> = card["parts"]
+            .as_array()?
+            .iter()
+            .map(|part| (part["kind"].as_str().unwrap().to_owned(), part["bytes"].as_u64().unwrap() >> 20))
+            .collect();
+        parts.iter().any(|(kind, _)| kind == "allocated").then_some(parts)
+    })
+    .await;
+    let part = |kind: &str| parts.iter().find(|(known, _)| known == kind).map(|(_, mib)| *mib);
+    assert_eq!(
+        (part("allocated"), part("cached"), part("outside_pytorch"), part("other_ranks")),
+        (Some(50_000), Some(5_000), Some(5_000), Some(7 * 530)),
+        "{parts:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_metrics_tell_what_came_and_who_watches() {
+    let server = Server::live(LiveOptions::default()).await;
+    let metric = async |name: &str| -> u64 {
+        let text = server.get("/metrics").await.expect(200).text();
+        let line = text.lines().find(|line| line.split(' ').next() == Some(name));
+        line.unwrap_or_else(|| panic!("{name} is not in\n{text}")).rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    let mut agent = Agent::new("s", "gpu-a");
+    let t = now();
+    let text = agent.batch(&[(t, node(2)), (t, memory(&[1, 2])), (t, memory(&[1, 2]))]);
+    acknowledged(&server, &text).await;
+    acknowledged(&server, &text).await;
+    plain(&server, &batch("s", "gpu-a", 90, &[(t, memory(&[1]))])).await.expect(409);
+    plain(&server, "nonsense").await.expect(400);
+    let dropped = json!({"type": "dropped", "first": 3, "last": 9, "samples": 40});
+    acknowledged(&server, &batch("s", "gpu-a", 9, &[(t, dropped)])).await;
+    for (name, value) in [
+        ("rankscope_live_batches_total", 2),
+        ("rankscope_live_lines_total", 4),
+        ("rankscope_live_samples_total", 4),
+        ("rankscope_live_duplicate_batches_total", 1),
+        ("rankscope_live_duplicate_lines_total", 3),
+        ("rankscope_live_gaps_total", 1),
+        ("rankscope_live_refused_total", 1),
+        ("rankscope_live_dropped_lines_total", 7),
+        ("rankscope_live_dropped_samples_total", 40),
+        ("rankscope_live_nodes_connected", 1),
+        ("rankscope_live_acknowledge_seconds_count", 3),
+        ("rankscope_live_watchers", 0),
+    ] {
+        assert_eq!(metric(name).await, value, "{name}");
+    }
+    let stream = server.stream("/api/v1/live/events").await;
+    assert_eq!(metric("rankscope_live_watchers").await, 1);
+    drop(stream);
+    assert_eq!(metric("rankscope_live_watchers").await, 0);
+}

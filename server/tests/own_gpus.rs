@@ -112,6 +112,23 @@ fn a_server_samples_its_own_gpus_and_sees_what_opens_on_them() {
 }
 
 #[test]
+fn a_machine_without_a_driver_is_said_in_one_line_and_everything_else_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rankscope"));
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(folder.path().join("data"));
+    command.arg("--nvml-library").arg(folder.path().join("libnvidia-ml.so.1"));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let said = format!("{}\n", lines.next().unwrap().unwrap());
+    let serving = Process { child, said };
+    let state = lines.next().unwrap().unwrap();
+    assert!(state.contains("libnvidia-ml.so.1") && state.len() < 300, "{state}");
+    assert_eq!(serving.nodes(), Vec::<Value>::new());
+    serving.end();
+    assert_eq!(lines.count(), 0, "one line is all that is said of it");
+}
+
+#[test]
 fn a_server_leaves_its_own_gpus_alone_when_it_is_told_to_and_shows_those_of_agents() {
     let (stub, data) = (Stub::new(CONTEXTS), tempfile::tempdir().unwrap());
     let serving = Process::serve(&["--no-sampler"], &stub, &data.path().join("data"));

@@ -7,6 +7,7 @@ use crate::backend::{BackendError, SiteFacts};
 use crate::document::TopBar;
 use crate::evidence_form::{EvidenceForm, evidence_form};
 use crate::icons;
+use crate::prometheus_form::prometheus_form;
 use crate::report::code_block;
 use crate::words;
 use leptos::prelude::*;
@@ -57,7 +58,8 @@ async fn load(query: Option<String>) -> Result<(Vec<RunSummary>, Vec<ProjectChoi
 }
 
 fn page(runs: Vec<RunSummary>, projects: Vec<ProjectChoice>, query: Option<&str>) -> AnyView {
-    let SiteFacts { max_file_bytes, max_request_bytes, .. } = site();
+    let SiteFacts { max_file_bytes, max_request_bytes, prometheus, .. } = site();
+    let from_prometheus = prometheus_form(&prometheus, &projects);
     let form = evidence_form(EvidenceForm {
         action: "/runs".into(),
         api: "/api/v1/runs".into(),
@@ -84,7 +86,7 @@ fn page(runs: Vec<RunSummary>, projects: Vec<ProjectChoice>, query: Option<&str>
                 </p>
             </section>
             <div class="home-cols">
-                <section class="card" aria-label="New run">{form}</section>
+                <section class="card" aria-label="New run">{form}{from_prometheus}</section>
                 {sources()}
             </div>
             {runs_section(runs, query)}

@@ -55,7 +55,12 @@ async fn after(backend: &Arc<dyn Backend>, run: &str) -> Result<Option<ComparedR
 }
 
 fn site() -> SiteFacts {
-    use_context::<SiteFacts>().unwrap_or(SiteFacts { max_file_bytes: 0, max_request_bytes: 0, has_bundle: false })
+    use_context::<SiteFacts>().unwrap_or(SiteFacts {
+        max_file_bytes: 0,
+        max_request_bytes: 0,
+        prometheus: Vec::new(),
+        has_bundle: false,
+    })
 }
 
 /// Scheme and authority of this request; empty while the server asks which routes exist.

@@ -141,6 +141,7 @@ impl Backend for Memory {
 pub struct Site {
     pub memory: Memory,
     pub has_bundle: bool,
+    pub prometheus: Vec<String>,
     pub new_share: Option<(String, String)>,
     pub visitor_name: Option<String>,
     pub share_proof: Option<String>,
@@ -148,7 +149,14 @@ pub struct Site {
 
 impl Site {
     pub fn new(memory: Memory) -> Self {
-        Self { memory, has_bundle: false, new_share: None, visitor_name: None, share_proof: None }
+        Self {
+            memory,
+            has_bundle: false,
+            prometheus: Vec::new(),
+            new_share: None,
+            visitor_name: None,
+            share_proof: None,
+        }
     }
 
     /// Status and HTML of an address.
@@ -167,6 +175,7 @@ impl Site {
                 provide_context(SiteFacts {
                     max_file_bytes: 2 << 30,
                     max_request_bytes: 4 << 30,
+                    prometheus: site.prometheus.clone(),
                     has_bundle: site.has_bundle,
                 });
                 let response = use_context::<ResponseOptions>();

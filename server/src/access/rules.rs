@@ -98,6 +98,7 @@ pub static ROWS: &[Row] = &[
     row(GET, "/", Rule::SignedIn),
     row(GET, "/runs", Rule::SignedIn),
     row(POST, "/runs", Rule::AnyProject(EDITOR)),
+    row(POST, "/runs/from-prometheus", Rule::AnyProject(EDITOR)),
     row(GET, "/runs/{id}", Rule::Run(VIEWER)),
     row(GET, "/runs/{id}/checklist", Rule::Run(VIEWER)),
     row(GET, "/runs/{id}/checklist/{stage}", Rule::Run(VIEWER)),
@@ -135,6 +136,7 @@ pub static ROWS: &[Row] = &[
     // The API.
     open_to(Scope::Read, GET, "/api/v1/runs", Rule::SignedIn),
     open_to(Scope::Upload, POST, "/api/v1/runs", Rule::AnyProject(EDITOR)),
+    open_to(Scope::Upload, POST, "/api/v1/runs/from-prometheus", Rule::AnyProject(EDITOR)),
     open_to(Scope::Read, GET, "/api/v1/runs/{id}", Rule::Run(VIEWER)),
     row(PATCH, "/api/v1/runs/{id}", Rule::Run(EDITOR)),
     row(DELETE, "/api/v1/runs/{id}", Rule::Run(ADMIN)),

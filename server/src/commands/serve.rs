@@ -7,6 +7,7 @@ use crate::{
     limits::Limits,
     listener,
     live::{self, Follower, Live, LiveOptions, Webhook},
+    prometheus::Sources,
     service::Service,
     store::Store,
 };
@@ -57,7 +58,10 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let base_url = args.public_url.as_ref().map_or_else(|| format!("http://{address}"), ToString::to_string);
     let webhook = args.webhook_url.as_deref().map(|url| Webhook::new(url, &base_url)).transpose();
     let webhook = webhook.map_err(anyhow::Error::msg).context("--webhook-url")?;
-    let state = AppState::new(Arc::clone(&service), front).with_live(Arc::clone(&live)).with_gate(Arc::clone(&gate));
+    let state = AppState::new(Arc::clone(&service), front)
+        .with_live(Arc::clone(&live))
+        .with_prometheus(Sources::new(args.prometheus.clone()))
+        .with_gate(Arc::clone(&gate));
     let frames = tokio::spawn(Arc::clone(&live).make_frames());
     let follower = Follower { live: Arc::clone(&live), service: Arc::clone(&service), webhook };
     let following = tokio::spawn(live::follow(follower));

@@ -6,7 +6,8 @@ use super::{
 };
 use crate::{
     errors::{Problem, ProblemBody, ProblemKind, Result},
-    series::{Window, cut_timeline},
+    live::Live,
+    series::{QuantitySeries, Window, cut_timeline},
 };
 use axum::{
     extract::State,
@@ -17,6 +18,7 @@ use rankscope_app::snapshots::{Drawn, Picture, Wanted, picture as picture_of_sna
 use rankscope_charts::{ChartError, Theme, png, svg};
 use rankscope_model::Report;
 use serde::Deserialize;
+use std::sync::Arc;
 use utoipa::IntoParams;
 
 /// Widths that can be asked for, in CSS pixels.
@@ -34,6 +36,8 @@ pub struct ChartQuery {
     from: Option<i64>,
     /// Last x of a timeline.
     to: Option<i64>,
+    /// Of a run that began by itself: the last so many seconds, instead of `from` and `to`.
+    last: Option<u32>,
     /// 240 to 2000 CSS pixels; 960 by default.
     width: Option<u32>,
     /// `light` (default), `dark`, or `page`: colours as the variables of the page's style sheet, for inlining.
@@ -74,14 +78,27 @@ impl From<ThemeName> for Theme {
 pub async fn chart(
     State(state): State<AppState>,
     ApiPath((id, chart)): ApiPath<(String, String)>,
-    ApiQuery(query): ApiQuery<ChartQuery>,
+    ApiQuery(mut query): ApiQuery<ChartQuery>,
 ) -> Result<Response> {
+    if let Some(last) = query.last
+        && let Some(newest) = newest(&state, &id).await
+    {
+        query.from = Some(newest.saturating_sub(i64::from(last).saturating_mul(1_000_000)));
+        query.to = Some(newest);
+    }
     let report = state.service.store.report(&id, query.version).await?;
-    chart_of(&state, report, &chart, query).await
+    chart_of(&state, report, &chart, query, state.live.as_ref()).await
 }
 
-/// The same for owners and for visitors with a share; `report` is what they may see.
-pub async fn chart_of(state: &AppState, mut report: Report, chart: &str, query: ChartQuery) -> Result<Response> {
+/// The same for owners and for visitors with a share; `report` is what they may see. With `live`, a part of a run that
+/// began by itself is drawn at the full rate.
+pub async fn chart_of(
+    state: &AppState,
+    mut report: Report,
+    chart: &str,
+    query: ChartQuery,
+    live: Option<&Arc<Live>>,
+) -> Result<Response> {
     let (kind, format) = parse_name(chart).ok_or_else(|| {
         Problem::new(
             ProblemKind::NotFound,
@@ -92,7 +109,9 @@ pub async fn chart_of(state: &AppState, mut report: Report, chart: &str, query: 
     let window = Window { from: query.from, to: query.to };
     if let Some(timeline) = report.figures.timeline.as_mut().filter(|_| kind.is_over_time() && !window.is_whole()) {
         let set = state.service.series(&report.run.id, report.version).await?;
-        *timeline = cut_timeline(timeline, set.get(timeline.quantity), window, 2 * width as usize);
+        let reduced = set.get(timeline.quantity);
+        let full = full_rate(state, live, &report.run.id, reduced, window).await;
+        *timeline = cut_timeline(timeline, full.as_ref().or(reduced), window, 2 * width as usize);
     }
     let theme = query.theme.into();
     let drawn = tokio::task::spawn_blocking(move || draw(&report, kind, format, width, theme));
@@ -108,6 +127,25 @@ pub async fn preview(State(state): State<AppState>, ApiPath(id): ApiPath<String>
 pub async fn preview_of(report: Report) -> Result<Response> {
     let drawn = tokio::task::spawn_blocking(move || png::preview(&report));
     Ok(picture(Format::Png, drawn.await.map_err(Problem::internal)?.map_err(Problem::internal)?))
+}
+
+/// The newest time that the nodes of a run told, if it began by itself.
+async fn newest(state: &AppState, run: &str) -> Option<i64> {
+    let row = state.service.store.live_run(run).await.ok().flatten()?;
+    state.live.as_ref()?.newest(&row.key)
+}
+
+/// Every sample in a window of a run that began by itself, where they are still in the live log.
+pub async fn full_rate(
+    state: &AppState,
+    live: Option<&Arc<Live>>,
+    run: &str,
+    reduced: Option<&QuantitySeries>,
+    window: Window,
+) -> Option<QuantitySeries> {
+    let (live, reduced) = (live?, reduced.filter(|_| !window.is_whole())?);
+    let row = state.service.store.live_run(run).await.ok().flatten()?;
+    live.window(&row.key, reduced, window).await
 }
 
 /// How to draw a chart of snapshots.

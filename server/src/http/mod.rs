@@ -12,6 +12,7 @@ mod observe;
 mod ops;
 pub(crate) mod page;
 mod pages;
+mod prometheus;
 mod shared;
 mod small_body;
 mod upload_body;
@@ -22,6 +23,7 @@ use crate::{
     backend::StoreBackend,
     errors::Problem,
     live::Live,
+    prometheus::Sources,
     service::Service,
 };
 use axum::{
@@ -58,6 +60,8 @@ pub struct AppState {
     pub backend: Arc<dyn Backend>,
     /// What agents and probes send. Without it nothing is taken.
     pub live: Option<Arc<Live>>,
+    /// Servers that may be asked for series.
+    pub prometheus: Arc<Sources>,
     /// Who may do what.
     pub gate: Arc<Gate>,
 }
@@ -68,11 +72,13 @@ impl AppState {
         let site = SiteFacts {
             max_file_bytes: service.limits.max_file_bytes,
             max_request_bytes: service.limits.max_request_bytes,
+            prometheus: Vec::new(),
             has_bundle: assets::has_bundle(),
         };
         let backend: Arc<dyn Backend> = Arc::new(StoreBackend::new(Arc::clone(&service), None));
         let gate = Gate::new(Accounts::of(&service.store), WithoutUsers::Open, Proxies::default());
-        Self { service, front: Arc::new(front), site, backend, live: None, gate: Arc::new(gate) }
+        let prometheus = Arc::new(Sources::new(Vec::new()));
+        Self { service, front: Arc::new(front), site, backend, live: None, prometheus, gate: Arc::new(gate) }
     }
 
     /// The same with live data.
@@ -80,6 +86,14 @@ impl AppState {
     pub fn with_live(mut self, live: Arc<Live>) -> Self {
         self.backend = Arc::new(StoreBackend::new(Arc::clone(&self.service), Some(Arc::clone(&live))));
         self.live = Some(live);
+        self
+    }
+
+    /// The same with servers that may be asked for series.
+    #[must_use]
+    pub fn with_prometheus(mut self, sources: Sources) -> Self {
+        self.site.prometheus = sources.names();
+        self.prometheus = Arc::new(sources);
         self
     }
 
@@ -105,6 +119,11 @@ pub fn router(state: AppState) -> Router {
     let (api_uploads, api) = api::routers();
     let uploads = Router::new()
         .route("/runs", post(forms::create_run).get(pages::page))
+        .route(
+            "/runs/from-prometheus",
+            // Takes as long as another server does, but a small body.
+            post(prometheus::create_run).get(pages::page).layer(DefaultBodyLimit::max(SMALL_BODY)),
+        )
         .route("/runs/{id}/files", post(forms::add_files))
         .route("/runs/{id}/after/files", post(forms::create_after))
         .nest("/api/v1", api_uploads)

@@ -26,8 +26,11 @@ pub async fn readyz(State(state): State<AppState>) -> Result<&'static str> {
 
 /// Counters as Prometheus text.
 pub async fn metrics(State(state): State<AppState>) -> Response {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], state.service.metrics.render())
-        .into_response()
+    let mut text = state.service.metrics.render();
+    if let Some(live) = &state.live {
+        text.push_str(&live.metrics());
+    }
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 
 /// `type` of a problem leads here.

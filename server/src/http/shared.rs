@@ -45,7 +45,7 @@ pub async fn series(
     ApiQuery(query): ApiQuery<SeriesQuery>,
 ) -> Result<Json<SeriesAnswer>> {
     let shared = state.service.open_share(&token, proof(&headers).as_deref()).await?;
-    series_of(&state, &shared.run_id, Some(shared.version), &query).await
+    series_of(&state, &shared.run_id, Some(shared.version), &query, None).await
 }
 
 /// A chart.
@@ -56,7 +56,7 @@ pub async fn chart(
     ApiQuery(query): ApiQuery<ChartQuery>,
 ) -> Result<Response> {
     let (_, report) = state.service.shared_report(&token, proof(&headers).as_deref()).await?;
-    charts::chart_of(&state, report, &chart, query).await
+    charts::chart_of(&state, report, &chart, query, None).await
 }
 
 /// A file as it was uploaded, where the share includes them, and only of those that its version counts in.

@@ -36,6 +36,21 @@ pub enum Lines {
     Probe(Vec<(u64, String)>),
 }
 
+impl Lines {
+    /// How many.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Agent(lines) => lines.len(),
+            Self::Probe(lines) => lines.len(),
+        }
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// A batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {

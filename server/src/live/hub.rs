@@ -1,7 +1,7 @@
 //! What browsers are told. One frame is made for all of them; whoever misses one gets the nodes that changed since, as
 //! they are now. So a slow browser holds back nobody, and nothing is queued for it.
 
-use super::{Live, lock, view};
+use super::{Live, counters::Watcher, lock, view};
 use futures_util::{Stream, stream};
 use rankscope_model::{DeviceStatus, NodeStatus};
 use serde::Serialize;
@@ -268,12 +268,14 @@ impl Live {
             closing: watch::Receiver<bool>,
             cursor: u64,
             is_first: bool,
+            _watcher: Watcher,
         }
         let cursor = since.map_or(0, |since| self.hub.version_of(since));
         let mut frames = self.hub.frames.subscribe();
         frames.borrow_and_update();
         let closing = self.hub.closing.subscribe();
-        let listener = Listener { frames, closing, cursor, is_first: true, live: self };
+        let watcher = self.counters.watch();
+        let listener = Listener { frames, closing, cursor, is_first: true, _watcher: watcher, live: self };
         stream::unfold(listener, |mut listener| async move {
             loop {
                 let was_told = !std::mem::take(&mut listener.is_first);
@@ -312,7 +314,8 @@ impl Live {
     ) -> Option<impl Stream<Item = String> + Send + use<>> {
         let ticks = lock(&self.hub.runs).get(run).map(watch::Sender::subscribe)?;
         let closing = self.hub.closing.subscribe();
-        Some(stream::unfold((ticks, closing, since, false), |(mut ticks, mut closing, mut since, over)| async move {
+        let start = (ticks, closing, since, false, self.counters.watch());
+        Some(stream::unfold(start, |(mut ticks, mut closing, mut since, over, watcher)| async move {
             if over {
                 return None;
             }
@@ -320,11 +323,11 @@ impl Live {
                 let tick = ticks.borrow_and_update().clone();
                 if since.is_none_or(|since| tick.revision != since) {
                     since = Some(tick.revision);
-                    return Some((tick.event(), (ticks, closing, since, tick.ended)));
+                    return Some((tick.event(), (ticks, closing, since, tick.ended, watcher)));
                 }
                 match hear(&mut ticks, &mut closing).await {
                     Heard::Change => {}
-                    Heard::Nothing => return Some((SIGN_OF_LIFE.to_owned(), (ticks, closing, since, false))),
+                    Heard::Nothing => return Some((SIGN_OF_LIFE.to_owned(), (ticks, closing, since, false, watcher))),
                     Heard::End => return None,
                 }
             }

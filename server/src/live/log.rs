@@ -6,7 +6,9 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::{self, BufReader, Read, Seek, SeekFrom, Write},
+    ops::ControlFlow,
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 /// First bytes of a segment.
@@ -208,36 +210,111 @@ fn read_segment(path: &Path, each: &mut dyn FnMut(FrameHead, Vec<u8>)) -> io::Re
         return Ok(0);
     }
     let mut whole = MAGIC.len() as u64;
-    loop {
-        let mut lengths = [0; FRAME_HEAD];
-        if !read_whole(&mut file, &mut lengths)? {
-            return Ok(whole);
+    while let Some(lengths) = Lengths::read(&mut file)? {
+        let mut head = vec![0; lengths.head as usize];
+        let mut body = vec![0; lengths.body as usize];
+        if !read_whole(&mut file, &mut head)? || !read_whole(&mut file, &mut body)? || !lengths.are_of(&head, &body) {
+            break;
         }
-        let number = |at: usize| {
-            let mut four = [0; 4];
-            four.copy_from_slice(lengths.get(at..at + 4).unwrap_or(&[0; 4]));
-            u32::from_le_bytes(four)
-        };
-        let (head_len, body_len, sum) = (number(0), number(4), number(8));
-        if head_len > MAX_FRAME || body_len > MAX_FRAME {
-            return Ok(whole);
-        }
-        let mut head = vec![0; head_len as usize];
-        let mut body = vec![0; body_len as usize];
-        if !read_whole(&mut file, &mut head)? || !read_whole(&mut file, &mut body)? {
-            return Ok(whole);
-        }
-        let mut found = crc32fast::Hasher::new();
-        found.update(lengths.get(..8).unwrap_or_default());
-        found.update(&head);
-        found.update(&body);
-        if found.finalize() != sum {
-            return Ok(whole);
-        }
-        let Ok(head) = serde_json::from_slice(&head) else { return Ok(whole) };
+        let Ok(head) = serde_json::from_slice(&head) else { break };
         each(head, body);
-        whole += (FRAME_HEAD as u64) + u64::from(head_len) + u64::from(body_len);
+        whole += (FRAME_HEAD as u64) + u64::from(lengths.head) + u64::from(lengths.body);
     }
+    Ok(whole)
+}
+
+/// Gives `each` the frames that `wanted` accepts, in order, until it says that it is enough. For looking back while the
+/// writer goes on: nothing is changed, a segment ends here where it is not whole yet, and one that is removed meanwhile
+/// is passed over. Segments that were finished before `since`, by the clock of this machine, are not opened.
+pub fn look_back(
+    folder: &Path,
+    since: SystemTime,
+    wanted: &dyn Fn(&FrameHead) -> bool,
+    each: &mut dyn FnMut(FrameHead, Vec<u8>) -> ControlFlow<()>,
+) -> io::Result<()> {
+    let mut numbers = numbers(folder, "seg")?;
+    numbers.sort_unstable();
+    for number in numbers {
+        let path = segment_path(folder, number);
+        let is_earlier = fs::metadata(&path).and_then(|data| data.modified()).is_ok_and(|written| written < since);
+        if is_earlier {
+            continue;
+        }
+        match File::open(&path) {
+            Ok(file) => {
+                if look_into(BufReader::with_capacity(256 << 10, file), wanted, each)?.is_break() {
+                    return Ok(());
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn look_into(
+    mut file: BufReader<File>,
+    wanted: &dyn Fn(&FrameHead) -> bool,
+    each: &mut dyn FnMut(FrameHead, Vec<u8>) -> ControlFlow<()>,
+) -> io::Result<ControlFlow<()>> {
+    let mut magic = [0; MAGIC.len()];
+    if !read_whole(&mut file, &mut magic)? || magic != *MAGIC {
+        return Ok(ControlFlow::Continue(()));
+    }
+    let mut head = Vec::new();
+    while let Some(lengths) = Lengths::read(&mut file)? {
+        head.resize(lengths.head as usize, 0);
+        if !read_whole(&mut file, &mut head)? {
+            break;
+        }
+        let Ok(found) = serde_json::from_slice::<FrameHead>(&head) else { break };
+        if !wanted(&found) {
+            file.seek_relative(i64::from(lengths.body))?;
+            continue;
+        }
+        let mut body = vec![0; lengths.body as usize];
+        if !read_whole(&mut file, &mut body)? || !lengths.are_of(&head, &body) {
+            break;
+        }
+        if each(found, body).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// What stands before a frame.
+struct Lengths {
+    bytes: [u8; FRAME_HEAD],
+    head: u32,
+    body: u32,
+}
+
+impl Lengths {
+    /// `None` where the file ends, or what stands there cannot be one.
+    fn read(file: &mut impl Read) -> io::Result<Option<Self>> {
+        let mut bytes = [0; FRAME_HEAD];
+        if !read_whole(file, &mut bytes)? {
+            return Ok(None);
+        }
+        let lengths = Self { head: number(&bytes, 0), body: number(&bytes, 4), bytes };
+        Ok(Some(lengths).filter(|lengths| lengths.head <= MAX_FRAME && lengths.body <= MAX_FRAME))
+    }
+
+    fn are_of(&self, head: &[u8], body: &[u8]) -> bool {
+        let mut found = crc32fast::Hasher::new();
+        found.update(self.bytes.get(..8).unwrap_or_default());
+        found.update(head);
+        found.update(body);
+        found.finalize() == number(&self.bytes, 8)
+    }
+}
+
+fn number(bytes: &[u8; FRAME_HEAD], at: usize) -> u32 {
+    let mut four = [0; 4];
+    four.copy_from_slice(bytes.get(at..at + 4).unwrap_or(&[0; 4]));
+    u32::from_le_bytes(four)
 }
 
 /// Fills `into`; `false` where the file ends before.
@@ -344,6 +421,33 @@ mod tests {
         put(&mut log, "a", b"one");
         drop(log);
         assert_eq!(open(folder.path(), 0).2.len(), 1);
+    }
+
+    #[test]
+    fn looking_back_finds_what_is_wanted_and_disturbs_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut log, _, _) = open(folder.path(), 0);
+        for number in 0..6u8 {
+            put(&mut log, if number % 2 == 0 { "a" } else { "b" }, &[number; 60]);
+            if log.is_full() {
+                log.roll().unwrap();
+            }
+        }
+        let path = segment_path(folder.path(), log.number);
+        // The writer is in the middle of a frame.
+        File::options().append(true).open(&path).unwrap().write_all(&[9, 0, 0]).unwrap();
+        let seen = |since, most: usize| {
+            let mut found = Vec::new();
+            look_back(folder.path(), since, &|head| head.source == "a", &mut |_, body| {
+                found.push(body[0]);
+                if found.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })
+            .unwrap();
+            found
+        };
+        assert_eq!(seen(SystemTime::UNIX_EPOCH, 9), [0, 2, 4]);
+        assert_eq!(seen(SystemTime::UNIX_EPOCH, 2), [0, 2]);
+        assert!(seen(SystemTime::now() + std::time::Duration::from_mins(1), 9).is_empty());
     }
 
     #[test]

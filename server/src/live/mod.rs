@@ -8,6 +8,7 @@ pub use runs::{Follower, follow};
 pub use webhook::Webhook;
 
 pub mod batch;
+mod counters;
 mod course;
 mod hub;
 mod keep;
@@ -22,11 +23,13 @@ pub mod state;
 mod testing;
 mod view;
 mod webhook;
+mod window;
 mod writer;
 
 use crate::store::now;
 use batch::BatchError;
 use bytes::Bytes;
+use counters::{Counters, Standing};
 use flate2::{Compression, write::GzEncoder};
 use hub::Hub;
 use rankscope_model::{LiveBatch, LiveLine, LiveRunRef, NodeStatus};
@@ -34,9 +37,9 @@ use state::State;
 use std::{
     collections::{BTreeSet, HashMap},
     io::{self, Write},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use tokio::{
     sync::{Semaphore, mpsc, oneshot, watch},
@@ -97,6 +100,8 @@ pub struct Live {
     runs: Mutex<HashMap<String, LiveRunRef>>,
     silent: Mutex<BTreeSet<String>>,
     hub: Hub,
+    counters: Arc<Counters>,
+    folder: PathBuf,
     changed: watch::Receiver<u64>,
     queue: Mutex<Option<mpsc::Sender<Job>>>,
     writer: Mutex<Option<std::thread::JoinHandle<()>>>,
@@ -109,7 +114,7 @@ impl Live {
     pub fn open(folder: &Path, options: LiveOptions) -> io::Result<Arc<Self>> {
         let (changed, changes) = watch::channel(0);
         let writer = Writer::open(folder, options.keep_bytes, changed, || now().0)?;
-        let state = writer.state();
+        let (state, counters) = (writer.state(), writer.counters());
         let (queue, jobs) = mpsc::channel(QUEUE);
         let writer = std::thread::Builder::new().name("live-log".into()).spawn(move || writer.run(jobs))?;
         Ok(Arc::new(Self {
@@ -118,6 +123,8 @@ impl Live {
             runs: Mutex::default(),
             silent: Mutex::default(),
             hub: Hub::new(),
+            counters,
+            folder: folder.to_path_buf(),
             changed: changes,
             queue: Mutex::new(Some(queue)),
             writer: Mutex::new(Some(writer)),
@@ -133,6 +140,18 @@ impl Live {
 
     /// Keeps a batch. When this returns a position, everything up to it is on disk.
     pub async fn accept(self: &Arc<Self>, body: Bytes, gzip: bool) -> Result<u64, Refused> {
+        let started = Instant::now();
+        let kept = self.keep(body, gzip).await;
+        match &kept {
+            Ok(_) => self.counters.acknowledged(started.elapsed()),
+            // The writer has counted it.
+            Err(Refused::Gap(_)) => {}
+            Err(_) => self.counters.refused(),
+        }
+        kept
+    }
+
+    async fn keep(self: &Arc<Self>, body: Bytes, gzip: bool) -> Result<u64, Refused> {
         let received = now().0;
         let weight = u32::try_from(batch::weight_kib(body.len(), gzip)).unwrap_or(u32::MAX);
         let turn = timeout(TURN_WITHIN, async {
@@ -207,6 +226,22 @@ impl Live {
         let medians = view::medians(&state);
         let nodes = state.nodes().iter().map(|(name, node)| view::node_status(name, node, &runs, &medians, now));
         (nodes.collect(), self.hub.cursor(state.version()))
+    }
+
+    /// What is counted, as Prometheus text.
+    pub fn metrics(&self) -> String {
+        let (now, runs) = (now().0, lock(&self.runs).len() as u64);
+        let standing = {
+            let state = lock(&self.state);
+            let speaks = |node: &&state::Node| !node.ended && !view::is_silent(node, now);
+            Standing {
+                connected: state.nodes().values().filter(speaks).count() as u64,
+                known: state.nodes().len() as u64,
+                probes: state.probes().values().filter(|probe| !probe.ended).count() as u64,
+                runs,
+            }
+        };
+        self.counters.render(standing)
     }
 
     /// Whether a run is of a job that goes on.

@@ -3,6 +3,7 @@
 
 use super::{
     batch::{self, Batch, Lines, Sender},
+    counters::Counters,
     log::{self, Frame, FrameHead, Log},
     sources::{Judged, Sources},
     state::{Origin, State},
@@ -67,6 +68,7 @@ pub struct Writer {
     log: Log,
     sources: Sources,
     state: Arc<Mutex<State>>,
+    counters: Arc<Counters>,
     changed: watch::Sender<u64>,
     keep_bytes: u64,
     /// The newest checkpoint on disk: what a start needs begins there.
@@ -108,6 +110,7 @@ impl Writer {
             log,
             sources,
             state: Arc::new(Mutex::new(state)),
+            counters: Arc::default(),
             changed,
             keep_bytes,
             checkpoint: Arc::new(Mutex::new(from)),
@@ -119,6 +122,11 @@ impl Writer {
     /// What is known, shared with whoever looks at it.
     pub fn state(&self) -> Arc<Mutex<State>> {
         Arc::clone(&self.state)
+    }
+
+    /// What is counted, shared with whoever tells it.
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
     }
 
     /// Works until the last sender is gone.
@@ -149,9 +157,11 @@ impl Writer {
         for job in group {
             match self.sources.judge(&job.batch) {
                 Judged::Old { known } => {
+                    self.counters.duplicate(job.batch.lines.len());
                     let _ = job.answer.send(Answer::Kept(known));
                 }
                 Judged::Gap { known } => {
+                    self.counters.gap();
                     let _ = job.answer.send(Answer::Gap(known));
                 }
                 Judged::New { known } => {
@@ -176,9 +186,11 @@ impl Writer {
         let version = {
             let mut state = lock(&self.state);
             for (job, known) in &mut new {
+                let before = job.batch.lines.len();
                 if let Some(known) = known {
                     job.batch.keep_after(*known);
                 }
+                self.counters.kept(&job.batch, before.saturating_sub(job.batch.lines.len()));
                 take_in(&mut state, &job.batch, job.received);
             }
             state.version()

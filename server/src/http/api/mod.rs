@@ -4,6 +4,7 @@ mod bodies;
 mod checklist;
 mod compare;
 mod live;
+mod prometheus;
 mod runs;
 mod shares;
 
@@ -12,10 +13,11 @@ pub use checklist::{author_of, item_url, stage_url};
 pub use runs::{SeriesAnswer, SeriesQuery, VersionQuery, artifact, run_url, series_of};
 pub use shares::expiry;
 
-use super::{AppState, charts, exports};
+use super::{AppState, SMALL_BODY, charts, exports};
 use crate::errors::{Problem, ProblemBody, ProblemKind};
 use axum::{
     Json, Router,
+    extract::DefaultBodyLimit,
     http::Uri,
     response::{IntoResponse, Response},
 };
@@ -41,11 +43,14 @@ static DESCRIPTION: OnceLock<Description> = OnceLock::new();
 
 /// Uploads (whose bodies are limited elsewhere), and everything else.
 pub fn routers() -> (Router<AppState>, Router<AppState>) {
+    // Takes as long as another server does, but a small body.
+    let small = OpenApiRouter::new().routes(routes!(prometheus::create_run)).layer(DefaultBodyLimit::max(SMALL_BODY));
     let uploads = OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(runs::create_run, runs::list_runs))
         .routes(routes!(runs::add_files))
         .routes(routes!(checklist::create_after))
-        .routes(routes!(live::post_samples));
+        .routes(routes!(live::post_samples))
+        .merge(small);
     let quick = OpenApiRouter::new()
         .routes(routes!(runs::get_run, runs::rename_run, runs::delete_run))
         .routes(routes!(checklist::get_item, checklist::add_note))

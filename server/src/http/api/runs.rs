@@ -5,8 +5,9 @@ use crate::{
     access::Who,
     accounts::Action,
     errors::{Problem, ProblemBody, ProblemKind, Result},
-    http::{AppState, upload_body::UploadBody},
+    http::{AppState, charts::full_rate, upload_body::UploadBody},
     intake,
+    live::Live,
     series::{QuantitySeries, Window},
     service::{Taken, to_the_end},
     store::{ArtifactFile, StoreError},
@@ -22,7 +23,7 @@ use rankscope_model::{
     ArtifactInfo, Collect, Diagnosis, Item, Quantity, Report, RunSummary, SeriesAxis, Subject, Verdict,
 };
 use serde::{Deserialize, Serialize};
-use std::fmt::Write;
+use std::{fmt::Write, sync::Arc};
 use utoipa::{IntoParams, ToSchema};
 
 /// Runs in a list when the query does not say how many.
@@ -220,6 +221,11 @@ impl From<QuantitySeries> for SeriesAnswer {
 }
 
 impl TakenAnswer {
+    /// Its address in the API.
+    pub fn location(&self) -> String {
+        format!("/api/v1{}", self.url)
+    }
+
     /// The same, leading to another page than the run's own.
     pub fn shown_at(mut self, url: String) -> Self {
         self.url = url;
@@ -245,7 +251,7 @@ pub async fn create_run(State(state): State<AppState>, who: Who, UploadBody(body
     let mut upload = intake::receive(body, &state.service.store, &state.service.limits).await?;
     upload.project = Some(who.principal.project_for_upload(upload.project.as_deref())?);
     let answer = TakenAnswer::from(to_the_end(async move { state.service.create_run(upload).await }).await?);
-    let location = HeaderValue::from_str(&format!("/api/v1{}", answer.url)).map_err(Problem::internal)?;
+    let location = HeaderValue::from_str(&answer.location()).map_err(Problem::internal)?;
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(answer)).into_response())
 }
 
@@ -356,15 +362,17 @@ pub async fn series(
     ApiPath(id): ApiPath<String>,
     ApiQuery(query): ApiQuery<SeriesQuery>,
 ) -> Result<Json<SeriesAnswer>> {
-    series_of(&state, &id, query.version, &query).await
+    series_of(&state, &id, query.version, &query, state.live.as_ref()).await
 }
 
-/// The same for owners and for visitors with a share.
+/// The same for owners and for visitors with a share. With `live`, a part of a run that began by itself has the full
+/// rate.
 pub async fn series_of(
     state: &AppState,
     run: &str,
     version: Option<u32>,
     query: &SeriesQuery,
+    live: Option<&Arc<Live>>,
 ) -> Result<Json<SeriesAnswer>> {
     let report = state.service.store.report(run, version).await?;
     let timeline = report.figures.timeline.as_ref();
@@ -374,7 +382,8 @@ pub async fn series_of(
     let points = query.points.unwrap_or(DEFAULT_POINTS).min(MAX_POINTS);
     let set = state.service.series(&report.run.id, report.version).await?;
     let series = set.get(quantity).ok_or_else(nothing_over_time)?;
-    Ok(Json(series.cut(window, points).into()))
+    let full = full_rate(state, live, &report.run.id, Some(series), window).await;
+    Ok(Json(full.as_ref().unwrap_or(series).cut(window, points).into()))
 }
 
 fn nothing_over_time() -> Problem {

@@ -1,0 +1,169 @@
+//! A window of a live run at the full rate: every sample of its cards, read again from the log in which the batches
+//! stand as they came. What is no longer there, or came too late to be found, is left to the reduced course.
+
+use super::{
+    Live,
+    batch::{self, Lines, Sender},
+    lock, log,
+    state::Node,
+};
+use crate::series::{Column, QuantitySeries, Window};
+use rankscope_model::{LiveRecord, Quantity, SeriesAxis, Subject};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    ops::ControlFlow,
+    path::PathBuf,
+    time::{Duration, SystemTime},
+};
+
+/// Longest window that is read again, in microseconds: two hours of eight cards at 10 Hz are half a million samples.
+const MOST: i64 = 2 * 3_600_000_000;
+/// Samples read for one window.
+const MOST_SAMPLES: usize = 4 << 20;
+/// A batch that was held up for longer than this is not looked for.
+const LATE: i64 = 900_000_000;
+/// A clock of a node may be ahead of ours by so much.
+const AHEAD: i64 = 60_000_000;
+
+/// Where to look, and for what.
+#[derive(Debug, Clone)]
+struct Wanted {
+    folder: PathBuf,
+    node: String,
+    subjects: BTreeSet<Subject>,
+    from: i64,
+    to: i64,
+}
+
+impl Live {
+    /// The newest time that a node of the job told while the job was there.
+    pub fn newest(&self, key: &str) -> Option<i64> {
+        let state = lock(&self.state);
+        let of_job = state.nodes().values().filter_map(|node| Some((node, node.jobs.get(key)?)));
+        of_job.map(|(node, job)| job.gone_since.unwrap_or(node.time)).max()
+    }
+
+    /// Every sample of a job's cards within the window. `shown` is the reduced course: it tells which of several nodes is
+    /// drawn, and the outermost ends.
+    ///
+    /// `None` where the reduced course is all that there is: the window is too long, the job is forgotten, or nothing of
+    /// that time is left in the log.
+    pub async fn window(&self, key: &str, shown: &QuantitySeries, window: Window) -> Option<QuantitySeries> {
+        if (shown.quantity, shown.axis) != (Quantity::DeviceUsed, SeriesAxis::UnixMicros) {
+            return None;
+        }
+        let known: BTreeSet<i64> = shown.columns.iter().flat_map(|column| &column.x).copied().collect();
+        let (first, last) = (*known.first()?, *known.last()?);
+        let wanted = {
+            let state = lock(&self.state);
+            let drawn = |node: &Node| node.moments.list().iter().filter(|moment| known.contains(&moment.time)).count();
+            let of_job = state.nodes().iter().filter(|(_, node)| node.jobs.contains_key(key));
+            let (count, name, node) = of_job.map(|(name, node)| (drawn(node), name, node)).max_by_key(|(n, ..)| *n)?;
+            let job = node.jobs.get(key).filter(|_| count > 0)?;
+            Wanted {
+                folder: self.folder.clone(),
+                node: name.clone(),
+                subjects: job.subjects.clone(),
+                // What the cards held before and after the job is no part of it.
+                from: window.from.unwrap_or(first).max(job.first),
+                to: window.to.unwrap_or(last).min(job.gone_since.unwrap_or(i64::MAX)),
+            }
+        };
+        if wanted.from >= wanted.to || wanted.to.saturating_sub(wanted.from) > MOST {
+            return None;
+        }
+        let read = tokio::task::spawn_blocking(move || samples(&wanted)).await;
+        let columns = match read {
+            Ok(Ok(columns)) => columns,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the live log could not be read again; the reduced course is shown");
+                return None;
+            }
+            Err(_) => return None,
+        };
+        if !columns.iter().any(|column| column.x.len() > 1) {
+            return None;
+        }
+        let columns = columns.into_iter().map(|column| completed(column, shown)).collect();
+        Some(QuantitySeries { quantity: Quantity::DeviceUsed, axis: SeriesAxis::UnixMicros, columns })
+    }
+}
+
+/// What the log no longer has of a column, before and after what it has, as the reduced course tells it.
+fn completed(full: Column, shown: &QuantitySeries) -> Column {
+    let (Some(first), Some(last)) = (full.x.first().copied(), full.x.last().copied()) else { return full };
+    let Some(reduced) = shown.columns.iter().find(|column| column.subject == full.subject) else { return full };
+    let points = || reduced.x.iter().copied().zip(reduced.y.iter().copied());
+    let before = points().filter(|(x, _)| *x < first);
+    let after = points().filter(|(x, _)| *x > last);
+    let (x, y) = before.chain(full.x.iter().copied().zip(full.y.iter().copied())).chain(after).unzip();
+    Column { subject: full.subject, x, y }
+}
+
+/// Samples by card, each once and in order of time.
+fn samples(wanted: &Wanted) -> io::Result<Vec<Column>> {
+    let Wanted { folder, node, subjects, from, to } = wanted;
+    let earliest = from.saturating_sub(AHEAD);
+    let since = u64::try_from(earliest).map_or(SystemTime::UNIX_EPOCH, |micros| {
+        // A second for clocks of files that are coarser than ours.
+        SystemTime::UNIX_EPOCH + Duration::from_micros(micros).saturating_sub(Duration::from_secs(1))
+    });
+    let latest = to.saturating_add(LATE);
+    let mut found: BTreeMap<Subject, Vec<(i64, u64)>> = BTreeMap::new();
+    let mut count = 0usize;
+    let is_wanted =
+        |head: &log::FrameHead| head.received > latest || (head.owner == *node && head.received >= earliest);
+    log::look_back(folder, since, &is_wanted, &mut |head, body| {
+        if head.received > latest {
+            return ControlFlow::Break(());
+        }
+        let Ok(mut batch) = batch::read(&body, head.gzip) else { return ControlFlow::Continue(()) };
+        if let Some(known) = head.known {
+            batch.keep_after(known);
+        }
+        let (Sender::Agent(_), Lines::Agent(lines)) = (&batch.sender, &batch.lines) else {
+            return ControlFlow::Continue(());
+        };
+        for line in lines {
+            let LiveRecord::Memory(memory) = &line.record else { continue };
+            for column in memory.devices.iter().filter(|column| subjects.contains(&column.subject)) {
+                let course = found.entry(column.subject).or_default();
+                for (used, dt) in column.used.iter().zip(&memory.dt_us) {
+                    let time = line.t.0.saturating_add(i64::from(*dt));
+                    if let Some(used) = used.filter(|_| (*from..=*to).contains(&time)) {
+                        course.push((time, used.0));
+                        count += 1;
+                    }
+                }
+            }
+        }
+        if count < MOST_SAMPLES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    let column = |(subject, mut course): (Subject, Vec<(i64, u64)>)| {
+        course.sort_unstable();
+        course.dedup();
+        let (x, y) = course.into_iter().unzip();
+        Column { subject, x, y }
+    };
+    Ok(found.into_iter().map(column).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_log_has_stands_between_what_is_left_of_the_rest() {
+        let column = |x: &[i64], y: &[u64]| Column { subject: Subject::Device(0), x: x.to_vec(), y: y.to_vec() };
+        let shown = QuantitySeries {
+            quantity: Quantity::DeviceUsed,
+            axis: SeriesAxis::UnixMicros,
+            columns: vec![column(&[0, 10, 20, 30, 40], &[1, 2, 3, 4, 5])],
+        };
+        let found = completed(column(&[15, 20, 25], &[7, 8, 9]), &shown);
+        assert_eq!(found, column(&[0, 10, 15, 20, 25, 30, 40], &[1, 2, 7, 8, 9, 4, 5]));
+        let other = Column { subject: Subject::Device(1), ..column(&[15], &[7]) };
+        assert_eq!(completed(other.clone(), &shown), other);
+    }
+}
