@@ -1,7 +1,7 @@
 // A job runs: its nodes are seen, what is wrong with it is found by itself, and the report follows it to its end.
 
 import { rmSync } from "node:fs";
-import { Agent, cards, memory, nobody, node, ranks } from "./live";
+import { Agent, cards, fast, memory, nobody, node, ranks } from "./live";
 import { Server, expect, test } from "./server";
 
 test("nodes appear, the finding comes by itself, and the report follows the job", async ({ page, request }) => {
@@ -104,6 +104,52 @@ test("a finding that comes while the report is open is a quiet notice", async ({
   await expect(page.getByRole("heading", { level: 1 })).toContainText("GPU 0", { timeout: 10_000 });
 });
 
+test("the timeline of a live run is read at the full rate, and its end is followed", async ({ page, request }) => {
+  const name = `rate-${Date.now()}`;
+  const job = `slurm:8${Date.now() % 100_000}`;
+  const agent = new Agent(request, name);
+  // Two minutes at ten samples a second; one of them stands out for a tenth of a second.
+  await agent.send(-130, node(2), ranks(2, 20_000, job));
+  for (let second = -130; second < -10; second += 10) {
+    await agent.send(second, fast(2, 10, 20_480, second === -70 ? 31_000 : undefined), ranks(2, 20_000, job));
+  }
+  await page.goto("/live");
+  await page.getByRole("region", { name: `Node ${name}` }).getByRole("link", { name: /Slurm job/ }).click();
+  await page.waitForURL(/\/runs\/[^/]+$/);
+  const timeline = page.locator("#timeline");
+  const edge = async (which: string) =>
+    Number(await timeline.locator(".drawing svg").filter({ visible: true }).getAttribute(`data-x-${which}`));
+
+  // Zoomed in, the crosshair reads every sample.
+  const asked = page.waitForResponse((answer) => answer.url().includes("/series?") && answer.url().includes("from="));
+  const shown = page.waitForResponse((answer) => answer.url().includes("/charts/timeline.svg?from="));
+  await timeline.getByRole("button", { name: "Zoom in" }).click();
+  await shown;
+  await timeline.getByRole("group", { name: /Timeline/ }).press("ArrowRight");
+  const columns = (await (await asked).json()).columns as { x: number[]; y: number[] }[];
+  expect(columns[0].x.length).toBeGreaterThan(300);
+  expect(Math.max(...columns[0].y)).toBe(31_000 * 2 ** 20);
+  await timeline.getByRole("button", { name: "Whole run" }).click();
+
+  // The end moves along as samples come, stands still while the page is paused, and goes on.
+  const follow = timeline.getByRole("button", { name: "Last 5 min" });
+  await follow.click();
+  await expect(follow).toHaveAttribute("aria-pressed", "true");
+  await expect.poll(() => edge("max")).toBeGreaterThan(0);
+  const before = await edge("max");
+  await agent.send(-9, fast(2, 5, 20_480), ranks(2, 20_000, job));
+  await expect.poll(() => edge("max"), { timeout: 10_000 }).toBeGreaterThan(before);
+  await page.getByRole("button", { name: "Pause" }).click();
+  const paused = await edge("max");
+  await agent.send(-3, fast(2, 2, 20_480), ranks(2, 20_000, job));
+  await page.waitForTimeout(4_500);
+  expect(await edge("max")).toBe(paused);
+  await page.getByRole("button", { name: "Resume" }).click();
+  await expect.poll(() => edge("max"), { timeout: 10_000 }).toBeGreaterThan(paused);
+  await timeline.getByRole("button", { name: "Whole run" }).click();
+  await expect(follow).toHaveAttribute("aria-pressed", "false");
+});
+
 test("a lost connection shows and heals", async ({ browser }) => {
   test.slow();
   // A server of its own, which goes away and comes back at the same address.
@@ -121,6 +167,41 @@ test("a lost connection shows and heals", async ({ browser }) => {
   await expect(page.getByRole("region", { name: "Node back" })).toBeVisible();
   await context.close();
   await second.stop();
+});
+
+test("a tab in the background costs nothing, and goes on where it was", async ({ browser }) => {
+  const server = await Server.start();
+  const context = await browser.newContext({ baseURL: server.url });
+  try {
+    const page = await context.newPage();
+    const watchers = async () => {
+      const text = await (await context.request.get("/metrics")).text();
+      return Number(/^rankscope_live_watchers (\d+)$/m.exec(text)?.[1]);
+    };
+    const turn = (hidden: boolean) =>
+      page.evaluate((hidden) => {
+        Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+        document.dispatchEvent(new Event("visibilitychange"));
+      }, hidden);
+    await page.goto("/live");
+    await expect(page.locator("[data-link]")).toHaveText(/figures move/);
+    expect(await watchers()).toBe(1);
+    await turn(true);
+    await expect(page.locator("[data-link]")).toHaveText(/Paused/);
+    await expect.poll(watchers, { timeout: 15_000 }).toBe(0);
+    const requests: string[] = [];
+    page.on("request", (request) => requests.push(request.url()));
+    const agent = new Agent(context.request, "meanwhile");
+    await agent.send(0, node(1), memory(1, 1_000));
+    await page.waitForTimeout(1_500);
+    expect(requests).toEqual([]);
+    await expect(page.getByRole("region", { name: "Node meanwhile" })).toHaveCount(0);
+    await turn(false);
+    await expect(page.getByRole("region", { name: "Node meanwhile" })).toBeVisible();
+  } finally {
+    await context.close();
+    await server.stop();
+  }
 });
 
 test("without a script the page is right as of now", async ({ browser, server, request }) => {

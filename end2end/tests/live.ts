@@ -71,6 +71,16 @@ export const memory = (count: number, own: number, leak = 0): Line => ({
   })),
 });
 
+/** Ten samples a second of all cards for so many seconds; with `spike`, card 0 stands at it for one of them. */
+export const fast = (count: number, seconds: number, own: number, spike?: number): Line => ({
+  type: "memory",
+  dt_us: Array.from({ length: seconds * 10 }, (_, sample) => sample * 100_000),
+  devices: Array.from({ length: count }, (_, index) => ({
+    subject: { device: index },
+    used: Array.from({ length: seconds * 10 }, (_, sample) => (index === 0 && sample === 50 && spike ? spike : own) * MIB),
+  })),
+});
+
 /** Ranks on their own cards; with `leak`, all but the first also hold so many MiB on card 0. */
 export const ranks = (count: number, own: number, job: string, leak = 0): Line => {
   const process = (card: number, rank: number, mib: number) => ({

@@ -2,6 +2,8 @@
 //! servers that do not: what comes back is kept as it came, nothing outside the list is ever asked, and every failure
 //! says which address, why, and what to do.
 
+#![allow(clippy::unwrap_used)] // a helper that fails should stop the test
+
 mod common;
 
 use axum::http::{Method, header};

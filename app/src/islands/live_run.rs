@@ -11,15 +11,16 @@ pub fn LiveRun(children: Children) -> impl IntoView {
     let said = RwSignal::new(String::new());
     let paused = RwSignal::new(false);
     let live = RwSignal::new(false);
+    let ended = RwSignal::new(false);
     let notices = RwSignal::new(Vec::<(String, String)>::new());
     #[cfg(feature = "hydrate")]
     Effect::new(move |_| {
         if let Some(root) = root.get() {
-            browser::wire(&root, browser::Signals { said, paused, live, notices });
+            browser::wire(&root, browser::Signals { said, paused, live, ended, notices });
         }
     });
     view! {
-        <div class="live-run" node_ref=root>
+        <div class="live-run" node_ref=root data-ended=move || ended.get().then_some("")>
             {children()}
             <span class="live-said" role="status">{move || said.get()}</span>
             <button type="button" class="button small" data-pause="" aria-pressed=move || paused.get().to_string() hidden=move || !live.get()>
@@ -57,6 +58,7 @@ mod browser {
         pub said: RwSignal<String>,
         pub paused: RwSignal<bool>,
         pub live: RwSignal<bool>,
+        pub ended: RwSignal<bool>,
         pub notices: RwSignal<Vec<(String, String)>>,
     }
 
@@ -127,6 +129,7 @@ mod browser {
             if dom::member(tick, "ended").is_truthy() {
                 self.ended.set(true);
                 self.signals.live.set(false);
+                self.signals.ended.set(true);
                 self.signals.paused.set(false);
                 self.signals.said.set("The job has ended; this is its last diagnosis.".to_owned());
                 if let Some(events) = self.events.borrow().as_ref() {

@@ -1,5 +1,5 @@
-//! The timeline under a lens: read all ranks at one instant, and zoom. The picture stays the server's drawing; this
-//! island only asks for another window of it.
+//! The timeline under a lens: read all ranks at one instant, zoom, and follow the end of a run that goes on. The picture
+//! stays the server's drawing; this island only asks for another window of it.
 
 use leptos::html::Div;
 use leptos::prelude::*;
@@ -23,10 +23,12 @@ pub fn TimelineLens(children: Children) -> impl IntoView {
     let zoomed = RwSignal::new(false);
     let said = RwSignal::new(String::new());
     let live = RwSignal::new(false);
+    let can_follow = RwSignal::new(false);
+    let following = RwSignal::new(false);
     #[cfg(feature = "hydrate")]
     Effect::new(move |_| {
         if let Some(root) = root.get() {
-            browser::wire(&root, browser::Signals { reading, zoomed, said, live });
+            browser::wire(&root, browser::Signals { reading, zoomed, said, live, can_follow, following });
         }
     });
     view! {
@@ -41,6 +43,7 @@ pub fn TimelineLens(children: Children) -> impl IntoView {
                 <button type="button" class="button small" data-zoom="in" aria-label="Zoom in">"+"</button>
                 <button type="button" class="button small" data-zoom="out" aria-label="Zoom out" disabled=move || !zoomed.get()>"\u{2212}"</button>
                 <button type="button" class="button small" data-zoom="reset" disabled=move || !zoomed.get()>"Whole run"</button>
+                <button type="button" class="button small" data-zoom="follow" aria-pressed=move || following.get().to_string() hidden=move || !can_follow.get()>"Last 5 min"</button>
                 <span class="dim">"Drag to zoom. Keys: arrows, +, \u{2212}, 0"</span>
             </div>
             <p class="said" class:quiet=move || said.with(String::is_empty) role="status">{move || said.get()}</p>
@@ -80,6 +83,9 @@ mod browser {
     const POINTS: u32 = 1_000;
     /// Rows of the reading; more would not fit beside the pointer.
     const ROWS: usize = 8;
+    /// The end of a run that is followed, in seconds, and how often it is asked for.
+    const FOLLOWED: u32 = 300;
+    const FOLLOW_MS: u32 = 2_000;
     /// A drag shorter than this is a click.
     const DRAG_PX: f64 = 8.0;
 
@@ -89,6 +95,8 @@ mod browser {
         pub zoomed: RwSignal<bool>,
         pub said: RwSignal<String>,
         pub live: RwSignal<bool>,
+        pub can_follow: RwSignal<bool>,
+        pub following: RwSignal<bool>,
     }
 
     /// One subject's values.
@@ -135,6 +143,8 @@ mod browser {
         at: RefCell<Option<f64>>,
         /// Where a drag began, in page pixels.
         drag: RefCell<Option<f64>>,
+        /// The next step of following is on its way.
+        stepping: Cell<bool>,
     }
 
     pub fn wire(root: &HtmlElement, signals: Signals) -> Option<()> {
@@ -152,6 +162,7 @@ mod browser {
             window: RefCell::default(),
             at: RefCell::default(),
             drag: RefCell::default(),
+            stepping: Cell::default(),
         };
         let plot = lens.plot()?;
         lens.full.set((plot.x_min, plot.x_max));
@@ -169,6 +180,11 @@ mod browser {
         wire_keys(&lens);
         let renewed = lens.clone();
         dom::on::<Event>(&lens.chart, "renewed", move |_| renewed.renew());
+        if is_live() && lens.attribute("data-axis") == "time" {
+            signals.can_follow.set(true);
+            let seen = lens.clone();
+            dom::on::<Event>(&dom::document(), "visibilitychange", move |_| seen.step());
+        }
         let buttons = lens.clone();
         dom::on::<MouseEvent>(&lens.root, "click", move |event| {
             let target = event.target().and_then(|target| target.dyn_into::<Element>().ok());
@@ -177,10 +193,27 @@ mod browser {
                 Some("in") => buttons.zoom_by(0.5),
                 Some("out") => buttons.zoom_by(2.0),
                 Some("reset") => buttons.reset(),
+                Some("follow") if signals.following.get_untracked() => buttons.reset(),
+                Some("follow") => {
+                    signals.following.set(true);
+                    signals.said.set("The last five minutes, moving along".to_owned());
+                    buttons.step();
+                }
                 _ => {}
             }
         });
         Some(())
+    }
+
+    /// The page follows a run that goes on.
+    fn is_live() -> bool {
+        dom::document().query_selector("[data-run]").ok().flatten().is_some()
+            && dom::document().query_selector(".live-run[data-ended]").ok().flatten().is_none()
+    }
+
+    /// Somebody has stopped the page.
+    fn is_paused() -> bool {
+        dom::document().query_selector("[data-pause][aria-pressed=true]").ok().flatten().is_some()
     }
 
     fn pictures(chart: &HtmlElement) -> Vec<(HtmlElement, String)> {
@@ -446,14 +479,65 @@ mod browser {
                 drawing.set_inner_html(picture);
             }
             *self.window.borrow_mut() = self.full.get();
+            *self.values.borrow_mut() = Values::NotAsked;
+            self.signals.following.set(false);
             self.signals.zoomed.set(false);
             self.hide();
             self.signals.said.set("Whole run".to_owned());
         }
 
+        /// One step of following: the end of the run as it is now. Rests while the page is hidden or paused.
+        fn step(self: &Rc<Self>) {
+            let following = self.signals.following;
+            if self.stepping.get() || !following.get_untracked() || dom::document().hidden() {
+                return;
+            }
+            let (Some(drawing), Some(width)) = (self.drawing(), self.svg().as_ref().and_then(drawn_width)) else {
+                return;
+            };
+            self.stepping.set(true);
+            let here = self.clone();
+            let next = move || {
+                dom::later(FOLLOW_MS, move || {
+                    here.stepping.set(false);
+                    here.step();
+                });
+            };
+            if is_paused() {
+                next();
+                return;
+            }
+            let here = self.clone();
+            let root = self.attribute("data-root");
+            let url = format!("{root}/charts/timeline.svg?last={FOLLOWED}&width={width}&theme=page");
+            dom::send("GET", &url, move |answer| {
+                if following.get_untracked() && answer.ok() && answer.body.trim_start().starts_with("<svg") {
+                    drawing.set_inner_html(&answer.body);
+                    if let Some(plot) = here.plot() {
+                        *here.window.borrow_mut() = (plot.x_min, plot.x_max);
+                        let full = here.full.get();
+                        here.full.set((full.0, full.1.max(plot.x_max)));
+                    }
+                    *here.values.borrow_mut() = Values::NotAsked;
+                    here.signals.zoomed.set(true);
+                    let at = *here.at.borrow();
+                    match at {
+                        Some(x) => here.read(x),
+                        None => here.hide(),
+                    }
+                }
+                // Its last five minutes stay.
+                if !is_live() {
+                    following.set(false);
+                }
+                next();
+            });
+        }
+
         /// Asks the server for another window of the same drawing.
         fn show(self: &Rc<Self>, from: f64, to: f64) {
             let (from, to) = (from.floor(), to.ceil());
+            self.signals.following.set(false);
             if to - from < 1.0 {
                 return;
             }
@@ -476,6 +560,7 @@ mod browser {
                     return;
                 }
                 drawing.set_inner_html(&answer.body);
+                *here.values.borrow_mut() = Values::NotAsked;
                 here.hide();
                 here.signals.zoomed.set(true);
                 here.signals.said.set(format!("{} to {}", here.instant(from), here.instant(to)));
@@ -489,7 +574,22 @@ mod browser {
             *self.values.borrow_mut() = Values::Asked;
             let here = self.clone();
             let (root, version) = (self.attribute("data-root"), self.attribute("data-version"));
-            dom::send("GET", &format!("{root}/series?points={POINTS}&version={version}"), move |answer| {
+            let window = *self.window.borrow();
+            // Of a part all that can be drawn of it is read; of the whole the reduced course.
+            let part = if self.signals.zoomed.get_untracked() {
+                format!("&from={}&to={}", window.0.floor(), window.1.ceil())
+            } else {
+                String::new()
+            };
+            dom::send("GET", &format!("{root}/series?points={POINTS}&version={version}{part}"), move |answer| {
+                if *here.window.borrow() != window {
+                    *here.values.borrow_mut() = Values::NotAsked;
+                    let at = *here.at.borrow();
+                    if let Some(x) = at {
+                        here.read(x);
+                    }
+                    return;
+                }
                 if !answer.ok() {
                     here.signals.said.set(answer.problem());
                     *here.values.borrow_mut() = Values::NotAsked;
