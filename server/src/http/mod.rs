@@ -14,7 +14,7 @@ pub(crate) mod page;
 mod pages;
 mod prometheus;
 mod shared;
-mod small_body;
+pub mod small_body;
 mod upload_body;
 
 use crate::{
@@ -122,7 +122,7 @@ pub fn router(state: AppState) -> Router {
         .route(
             "/runs/from-prometheus",
             // Takes as long as another server does, but a small body.
-            post(prometheus::create_run).get(pages::page).layer(DefaultBodyLimit::max(SMALL_BODY)),
+            post(prometheus::create_run).get(pages::page).layer(DefaultBodyLimit::max(small_body::MOST)),
         )
         .route("/runs/{id}/files", post(forms::add_files))
         .route("/runs/{id}/after/files", post(forms::create_after))

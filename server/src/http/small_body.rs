@@ -18,7 +18,7 @@ use futures_util::StreamExt;
 use tokio::time::timeout;
 
 /// Bytes of such a body at most.
-const MOST: usize = 64 << 10;
+pub const MOST: usize = 64 << 10;
 /// Bytes of a longer one that are still read, and dropped: whoever is cut off while sending does not see the answer.
 const DRAINED: usize = 4 << 20;
 

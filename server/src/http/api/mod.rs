@@ -13,7 +13,7 @@ pub use checklist::{author_of, item_url, stage_url};
 pub use runs::{SeriesAnswer, SeriesQuery, VersionQuery, artifact, run_url, series_of};
 pub use shares::expiry;
 
-use super::{AppState, SMALL_BODY, charts, exports};
+use super::{AppState, charts, exports, small_body};
 use crate::errors::{Problem, ProblemBody, ProblemKind};
 use axum::{
     Json, Router,
@@ -44,7 +44,8 @@ static DESCRIPTION: OnceLock<Description> = OnceLock::new();
 /// Uploads (whose bodies are limited elsewhere), and everything else.
 pub fn routers() -> (Router<AppState>, Router<AppState>) {
     // Takes as long as another server does, but a small body.
-    let small = OpenApiRouter::new().routes(routes!(prometheus::create_run)).layer(DefaultBodyLimit::max(SMALL_BODY));
+    let small =
+        OpenApiRouter::new().routes(routes!(prometheus::create_run)).layer(DefaultBodyLimit::max(small_body::MOST));
     let uploads = OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(runs::create_run, runs::list_runs))
         .routes(routes!(runs::add_files))
