@@ -76,8 +76,10 @@ mod browser {
     use wasm_bindgen::{JsCast, JsValue};
     use web_sys::{Element, Event, HtmlElement, KeyboardEvent, MouseEvent, PointerEvent};
 
-    /// Points per subject that the crosshair reads from.
+    /// Points per subject that the crosshair reads from, within the window that is shown.
     const POINTS: u32 = 1_000;
+    /// A line that ended so far from the crosshair, as part of the window, has nothing to say there.
+    const BESIDE: f64 = 0.01;
     /// Rows of the reading; more would not fit beside the pointer.
     const ROWS: usize = 8;
     /// A drag shorter than this is a click.
@@ -330,9 +332,11 @@ mod browser {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             let words_of =
                 |value: f64| if bytes { Bytes(value as u64).to_string() } else { words::grouped(value as u64) };
+            let (from, to) = *self.window.borrow();
+            let beside = (to - from) * BESIDE;
             let mut rows: Vec<(&str, f64, bool)> = lines
                 .iter()
-                .filter_map(|line| line.nearest(x).map(|value| (line.name.as_str(), value, line.accused)))
+                .filter_map(|line| line.nearest(x, beside).map(|value| (line.name.as_str(), value, line.accused)))
                 .collect();
             rows.sort_by(|a, b| b.2.cmp(&a.2).then(b.1.total_cmp(&a.1)));
             let rest = rows.get(ROWS..).unwrap_or_default();
@@ -446,6 +450,7 @@ mod browser {
                 drawing.set_inner_html(picture);
             }
             *self.window.borrow_mut() = self.full.get();
+            *self.values.borrow_mut() = Values::NotAsked;
             self.signals.zoomed.set(false);
             self.hide();
             self.signals.said.set("Whole run".to_owned());
@@ -476,6 +481,8 @@ mod browser {
                     return;
                 }
                 drawing.set_inner_html(&answer.body);
+                // The values of a wider window are too coarse for this one.
+                *here.values.borrow_mut() = Values::NotAsked;
                 here.hide();
                 here.signals.zoomed.set(true);
                 here.signals.said.set(format!("{} to {}", here.instant(from), here.instant(to)));
@@ -489,7 +496,15 @@ mod browser {
             *self.values.borrow_mut() = Values::Asked;
             let here = self.clone();
             let (root, version) = (self.attribute("data-root"), self.attribute("data-version"));
-            dom::send("GET", &format!("{root}/series?points={POINTS}&version={version}"), move |answer| {
+            let asked = *self.window.borrow();
+            let within =
+                if asked == self.full.get() { String::new() } else { format!("&from={}&to={}", asked.0, asked.1) };
+            dom::send("GET", &format!("{root}/series?points={POINTS}&version={version}{within}"), move |answer| {
+                // Another window is shown by now: its own values are asked for when somebody reads there.
+                if *here.window.borrow() != asked {
+                    *here.values.borrow_mut() = Values::NotAsked;
+                    return;
+                }
                 if !answer.ok() {
                     here.signals.said.set(answer.problem());
                     *here.values.borrow_mut() = Values::NotAsked;
@@ -518,8 +533,15 @@ mod browser {
             Some(Self { x: numbers("x"), y: numbers("y"), name, accused })
         }
 
-        /// The value at the sample nearest to `x`; none beyond the line's ends.
-        fn nearest(&self, x: f64) -> Option<f64> {
+        /// The value at the sample nearest to `x`; none where the line has ended: beyond its ends by more than `beside` and
+        /// by more than its samples are apart.
+        fn nearest(&self, x: f64, beside: f64) -> Option<f64> {
+            let (first, last) = (self.x.first()?, self.x.last()?);
+            let apart = if self.x.len() > 1 { (last - first) / (self.x.len() - 1) as f64 } else { f64::INFINITY };
+            let reach = beside.max(apart);
+            if x < first - reach || x > last + reach {
+                return None;
+            }
             let after = self.x.partition_point(|&at| at < x);
             let distance = |n: usize| self.x.get(n).map(|at| (at - x).abs());
             let n = match (after.checked_sub(1), self.x.get(after)) {
