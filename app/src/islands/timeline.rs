@@ -79,8 +79,10 @@ mod browser {
     use wasm_bindgen::{JsCast, JsValue};
     use web_sys::{Element, Event, HtmlElement, KeyboardEvent, MouseEvent, PointerEvent};
 
-    /// Points per subject that the crosshair reads from.
+    /// Points per subject that the crosshair reads from, within the window that is shown.
     const POINTS: u32 = 1_000;
+    /// A line that ended so far from the crosshair, as part of the window, has nothing to say there.
+    const BESIDE: f64 = 0.01;
     /// Rows of the reading; more would not fit beside the pointer.
     const ROWS: usize = 8;
     /// The end of a run that is followed, in seconds, and how often it is asked for.
@@ -363,9 +365,11 @@ mod browser {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             let words_of =
                 |value: f64| if bytes { Bytes(value as u64).to_string() } else { words::grouped(value as u64) };
+            let (from, to) = *self.window.borrow();
+            let beside = (to - from) * BESIDE;
             let mut rows: Vec<(&str, f64, bool)> = lines
                 .iter()
-                .filter_map(|line| line.nearest(x).map(|value| (line.name.as_str(), value, line.accused)))
+                .filter_map(|line| line.nearest(x, beside).map(|value| (line.name.as_str(), value, line.accused)))
                 .collect();
             rows.sort_by(|a, b| b.2.cmp(&a.2).then(b.1.total_cmp(&a.1)));
             let rest = rows.get(ROWS..).unwrap_or_default();
@@ -618,8 +622,15 @@ mod browser {
             Some(Self { x: numbers("x"), y: numbers("y"), name, accused })
         }
 
-        /// The value at the sample nearest to `x`; none beyond the line's ends.
-        fn nearest(&self, x: f64) -> Option<f64> {
+        /// The value at the sample nearest to `x`; none where the line has ended: beyond its ends by more than `beside` and
+        /// by more than its samples are apart.
+        fn nearest(&self, x: f64, beside: f64) -> Option<f64> {
+            let (first, last) = (self.x.first()?, self.x.last()?);
+            let apart = if self.x.len() > 1 { (last - first) / (self.x.len() - 1) as f64 } else { f64::INFINITY };
+            let reach = beside.max(apart);
+            if x < first - reach || x > last + reach {
+                return None;
+            }
             let after = self.x.partition_point(|&at| at < x);
             let distance = |n: usize| self.x.get(n).map(|at| (at - x).abs());
             let n = match (after.checked_sub(1), self.x.get(after)) {
