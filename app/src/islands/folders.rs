@@ -52,7 +52,7 @@ fn as_folder(entry: FileSystemEntry) -> Option<FileSystemDirectoryEntry> {
 }
 
 /// Reads a folder: calls `found` for each file, and `refused` with a sentence where something was left out. Hidden
-/// files and folders are passed over, as `rankscope diagnose` does.
+/// files and folders are passed over, as `rankscope diagnose` does, and empty files.
 pub fn read(folder: &FileSystemDirectoryEntry, found: impl Fn(Found) + 'static, refused: impl Fn(String) + 'static) {
     let reading = Rc::new(Reading {
         name: folder.name(),
@@ -124,7 +124,12 @@ impl Reading {
             return false;
         }
         let (this, place) = (Rc::clone(self), path.clone());
-        let given = Closure::once_into_js(move |file: File| (this.found)(Found { path: place, file }));
+        // Pipes, sockets and devices look like empty files here, and reading one would break the whole upload.
+        let given = Closure::once_into_js(move |file: File| {
+            if file.size() > 0.0 {
+                (this.found)(Found { path: place, file });
+            }
+        });
         let failed = self.failed(path);
         file.file_with_callback_and_callback(given.unchecked_ref(), failed.unchecked_ref());
         true

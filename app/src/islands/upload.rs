@@ -135,6 +135,13 @@ mod browser {
         HtmlSelectElement, HtmlTextAreaElement, ProgressEvent,
     };
 
+    /// A request that was never answered.
+    const NOT_SENT: &str = "Nothing was kept: the server could not be reached, or a file changed while it was read, as a log \
+                            does that is still written to. Choose the files again, or send a copy.";
+
+    /// Files of a folder that come within this are shown in one change of the page.
+    const SHOWN_TOGETHER_MS: u32 = 100;
+
     /// The form's parts and the files chosen so far.
     #[derive(Clone)]
     struct Evidence {
@@ -205,10 +212,18 @@ mod browser {
             let Some(data) = event.data_transfer() else { return };
             let (loose, dropped) = folders::dropped(&data);
             form.put(loose);
-            // A folder is read while the page goes on; its files come one by one.
+            // A folder is read while the page goes on; its files come one by one, and are shown together.
             for folder in dropped {
                 let (found, refused) = (form.clone(), form.clone());
-                folders::read(&folder, move |file| found.put(vec![file]), move |why| refused.refuse(why));
+                let waiting: Rc<RefCell<Vec<Found>>> = Rc::default();
+                let come = move |file| {
+                    waiting.borrow_mut().push(file);
+                    if waiting.borrow().len() == 1 {
+                        let (form, waiting) = (found.clone(), Rc::clone(&waiting));
+                        dom::later(SHOWN_TOGETHER_MS, move || form.put(waiting.take()));
+                    }
+                };
+                folders::read(&folder, come, move |why| refused.refuse(why));
             }
         });
     }
@@ -357,7 +372,9 @@ mod browser {
         let state = sent.state;
         let json = answer.json();
         let Some(url) = back.or_else(|| dom::text(&json, "url")).filter(|_| answer.ok()) else {
-            state.set(State::Failed(answer.problem()));
+            // The browser does not say which of the two it was.
+            let why = if answer.status == 0 { NOT_SENT.to_owned() } else { answer.problem() };
+            state.set(State::Failed(why));
             return;
         };
         let files: Vec<TakenFile> = dom::items(&dom::member(&json, "artifacts")).iter().map(taken).collect();

@@ -61,6 +61,7 @@ fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next) -> Stri
         && ledger.filled_by(cause.label).is_some_and(|card| !spread.heaviest.iter().any(|heavy| is_on(*heavy, card)))
     {
         let figures = figures.map_or_else(String::new, |figures| format!(" ({figures})"));
+        let head = head.trim_end_matches(',');
         return format!("{head}{figures}; why is not settled. Beside it: {} {}", mechanism.alone, settle(next));
     }
     let Some((cause, mechanism)) = first.zip(mechanism).filter(|_| confidence >= case.policy.likely) else {
@@ -68,6 +69,7 @@ fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next) -> Stri
             format!(" One thing that would look like this: {}.", words::lower_first(cause.label.title()))
         });
         let figures = figures.map_or_else(String::new, |figures| format!(" ({figures})"));
+        let head = head.trim_end_matches(',');
         return format!("{head}{figures}; why is not settled.{candidate} {}", settle(next));
     };
     let link = if confidence >= case.policy.sure { "because" } else { "probably because" };

@@ -222,6 +222,7 @@ proptest! {
         let charts = figures(&evidence, &diagnosis, &policy);
 
         prop_assert!(!diagnosis.summary.is_empty());
+        prop_assert!(![",;", ",.", " ,"].iter().any(|slip| diagnosis.summary.contains(slip)), "{}", diagnosis.summary);
         prop_assert!(!diagnosis.summary.contains("NaN") && !diagnosis.summary.contains("inf"), "{}", diagnosis.summary);
         prop_assert!(diagnosis.causes.iter().map(|c| c.confidence).sum::<f64>() <= 1.001);
         prop_assert!(diagnosis.causes.is_sorted_by(|a, b| a.confidence >= b.confidence));

@@ -100,7 +100,12 @@ fn explained(error: io::Error) -> io::Error {
     if is_known || error.kind() == io::ErrorKind::Interrupted {
         return error;
     }
-    io::Error::other(Explained(format!("the packed data is damaged or cut ({error}); upload it again")))
+    let text = error.to_string();
+    io::Error::other(Explained(if text.contains("ethod not supported") {
+        format!("it is packed in a way that is not read here ({text}); pack it with deflate, or as .tar.gz")
+    } else {
+        format!("the packed data is damaged or cut ({text}); upload it again")
+    }))
 }
 
 /// Decodes gzip, several members one after another included.

@@ -145,7 +145,7 @@ fn text_encoding(head: &[u8]) -> Option<TextEncoding> {
         .iter()
         .filter(|b| matches!(b, 0..=8 | 14..=26 | 28..=31 | 127)) // 9..13 are tab and line ends, 27 starts a colour
         .count();
-    if control.saturating_mul(50) > head.len() {
+    if control.saturating_mul(50) > head.len() && !has_holes(head) {
         return None;
     }
     // Bytes above ASCII must be mostly valid UTF-8, or few enough to be an 8-bit encoding of ordinary text.
@@ -155,6 +155,20 @@ fn text_encoding(head: &[u8]) -> Option<TextEncoding> {
         Err(e) => e.error_len().is_none() && head.len().saturating_sub(e.valid_up_to()) < 4,
     };
     (valid || high.saturating_mul(5) <= head.len()).then_some(TextEncoding::Utf8)
+}
+
+/// Runs of NUL in a text: what a log has where the machine lost power or the file was cut while it was written to.
+const MAX_HOLES: usize = 4;
+
+/// Whether `head` is text but for a few runs of NUL.
+fn has_holes(head: &[u8]) -> bool {
+    let holes = head.chunk_by(|a, b| (*a == 0) == (*b == 0)).filter(|chunk| chunk.starts_with(&[0])).count();
+    let text: Vec<u8> = head.iter().copied().filter(|b| *b != 0).collect();
+    let is_cut = |e: std::str::Utf8Error| e.error_len().is_none() && text.len().saturating_sub(e.valid_up_to()) < 4;
+    (1..=MAX_HOLES).contains(&holes)
+        && text.contains(&b'\n')
+        && text.iter().all(|b| !matches!(b, 0..=8 | 14..=26 | 28..=31 | 127))
+        && std::str::from_utf8(&text).map_or_else(is_cut, |_| true)
 }
 
 /// Whether text is Python source: a name that ends in `.py`, or a beginning that nothing else has.
@@ -206,6 +220,19 @@ mod tests {
             matches!(sniff(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0"), Content::Known(words) if words.contains("PNG"))
         );
         assert_eq!(sniff(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 1]), Content::Binary);
+    }
+
+    #[test]
+    fn a_log_with_holes_is_a_log() {
+        let lines = "rank=0 step=1 peak=100MB\n".repeat(100);
+        let with_hole = |size: usize| [lines.as_bytes(), &vec![0; size], lines.as_bytes()].concat();
+        for size in [1, 100, 4096, 40_000] {
+            assert_eq!(sniff(&with_hole(size)), Content::Text(TextEncoding::Utf8), "{size}");
+        }
+        assert_eq!(sniff(b"\0\0\0\0\0\0\0\0step 1\nstep 2\n"), Content::Text(TextEncoding::Utf8));
+        // Many holes, or other controls beside them, are no text.
+        assert_eq!(sniff(&b"ab\n\0".repeat(50)), Content::Binary);
+        assert_eq!(sniff(&[&with_hole(100)[..], &[1, 2, 3, 4].repeat(40)].concat()), Content::Binary);
     }
 
     #[test]

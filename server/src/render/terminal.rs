@@ -124,7 +124,8 @@ fn one_cause<'r>(page: &mut Page, number: usize, cause: &'r Cause, told: &mut Ha
     }
     let (words, code) = remedy_parts(&cause.remedy);
     page.wrapped(DO, &plain(words));
-    if number == 1 {
+    // Words that lead to the code say nothing without it.
+    if number == 1 || words.trim_end().ends_with(':') {
         page.code("              ", code);
     }
 }
