@@ -6,7 +6,7 @@ use rankscope_telemetry::{
     NvmlState, ProcFs,
     sampler::{Hz, SamplerConfig},
 };
-use std::{path::PathBuf, sync::Arc};
+use std::{io::Write, path::PathBuf, sync::Arc};
 use tokio::task::JoinHandle;
 
 /// What is asked for.
@@ -30,7 +30,8 @@ pub struct OwnGpus {
 /// may take a second. Must be called inside the runtime.
 pub fn start(wanted: &Wanted, live: &Arc<Live>) -> Option<OwnGpus> {
     let state = nvml::open(wanted.library.as_deref());
-    println!("{state}");
+    // Whoever started the server may have read the first line and closed the pipe; that is no reason not to sample.
+    let _ = writeln!(std::io::stdout(), "{state}");
     if !wanted.sample || !matches!(state, NvmlState::Ready(_)) {
         return None;
     }
