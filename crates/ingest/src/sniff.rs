@@ -141,10 +141,7 @@ fn text_encoding(head: &[u8]) -> Option<TextEncoding> {
         return Some(TextEncoding::Utf16Be);
     }
     // A log may hold a stray NUL or two (torch 2.3.0 printed one inside its out-of-memory text).
-    let control = head
-        .iter()
-        .filter(|b| matches!(b, 0..=8 | 14..=26 | 28..=31 | 127)) // 9..13 are tab and line ends, 27 starts a colour
-        .count();
+    let control = head.iter().filter(|b| is_control(**b)).count();
     if control.saturating_mul(50) > head.len() && !has_holes(head) {
         return None;
     }
@@ -157,6 +154,11 @@ fn text_encoding(head: &[u8]) -> Option<TextEncoding> {
     (valid || high.saturating_mul(5) <= head.len()).then_some(TextEncoding::Utf8)
 }
 
+/// Bytes that no text has: 9 to 13 are tab and line ends, 27 starts a colour.
+fn is_control(b: u8) -> bool {
+    matches!(b, 0..=8 | 14..=26 | 28..=31 | 127)
+}
+
 /// Runs of NUL in a text: what a log has where the machine lost power or the file was cut while it was written to.
 const MAX_HOLES: usize = 4;
 
@@ -167,7 +169,7 @@ fn has_holes(head: &[u8]) -> bool {
     let is_cut = |e: std::str::Utf8Error| e.error_len().is_none() && text.len().saturating_sub(e.valid_up_to()) < 4;
     (1..=MAX_HOLES).contains(&holes)
         && text.contains(&b'\n')
-        && text.iter().all(|b| !matches!(b, 0..=8 | 14..=26 | 28..=31 | 127))
+        && !text.iter().any(|b| is_control(*b))
         && std::str::from_utf8(&text).map_or_else(is_cut, |_| true)
 }
 

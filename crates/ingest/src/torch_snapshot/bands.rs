@@ -138,10 +138,8 @@ fn finish(heap: &Heap, lines: &Lines<'_>, moments: &[(i64, Vec<u64>)], axis: Ser
 /// Which line a stack belongs to.
 struct Lines<'a> {
     heap: &'a Heap,
-    /// By stack, which are numbered without gaps; [`UNKNOWN`] where nobody asked yet.
+    /// By stack, which are numbered without gaps, and at the end that of what has none; [`UNKNOWN`] where nobody asked yet.
     by_stack: Vec<u32>,
-    /// The line of what has no stack.
-    without_stack: Option<u32>,
     by_frame: HashMap<Option<u32>, u32>,
     /// Whether a frame is the user's own code.
     own: HashMap<u32, bool>,
@@ -153,8 +151,7 @@ impl<'a> Lines<'a> {
     fn new(heap: &'a Heap) -> Self {
         Self {
             heap,
-            by_stack: vec![UNKNOWN; heap.stack_count()],
-            without_stack: None,
+            by_stack: vec![UNKNOWN; heap.stack_count().saturating_add(1)],
             by_frame: HashMap::new(),
             own: HashMap::new(),
             frames: vec![None], // the rest
@@ -163,17 +160,15 @@ impl<'a> Lines<'a> {
 
     #[inline]
     fn of(&mut self, stack: u32) -> u32 {
-        match self.by_stack.get(stack as usize) {
+        let slot = (stack as usize).min(self.by_stack.len().saturating_sub(1));
+        match self.by_stack.get(slot) {
             Some(line) if *line != UNKNOWN => *line,
-            _ => self.of_new(stack),
+            _ => self.of_new(stack, slot),
         }
     }
 
     #[inline(never)]
-    fn of_new(&mut self, stack: u32) -> u32 {
-        if let (NO_STACK, Some(line)) = (stack, self.without_stack) {
-            return line;
-        }
+    fn of_new(&mut self, stack: u32, slot: usize) -> u32 {
         let frame = self.frame_of(stack);
         let known = self.by_frame.get(&frame).copied();
         let line = known.unwrap_or_else(|| {
@@ -185,9 +180,8 @@ impl<'a> Lines<'a> {
             self.by_frame.insert(frame, line);
             line
         });
-        match self.by_stack.get_mut(stack as usize) {
-            Some(slot) => *slot = line,
-            None => self.without_stack = Some(line),
+        if let Some(known) = self.by_stack.get_mut(slot) {
+            *known = line;
         }
         line
     }
@@ -211,18 +205,9 @@ impl<'a> Lines<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::replay::{AtEnd, LiveBlock, replay};
+    use super::super::replay::tests::{KIB, block, event};
+    use super::super::replay::{AtEnd, replay};
     use super::*;
-
-    const KIB: u64 = 1024;
-
-    fn event(action: Action, addr: u64, size: u64, time: i64) -> Event {
-        Event::new(action, addr, size, time)
-    }
-
-    fn block(addr: u64, requested: u64, stack: u32) -> LiveBlock {
-        LiveBlock { addr, requested, size: requested.next_multiple_of(512), pending: false, stack }
-    }
 
     fn heap() -> Heap {
         Heap::new().unwrap()

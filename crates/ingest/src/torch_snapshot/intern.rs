@@ -23,11 +23,22 @@ impl<T: Copy + Eq + Hash> SliceInterner<T> {
         Self { items: Vec::new(), ends: Vec::new(), table: HashTable::new(), hasher: DefaultHashBuilder::default() }
     }
 
+    /// The id of `slice` if it was stored.
+    #[inline]
+    pub(super) fn find(&self, slice: &[T]) -> Option<u32> {
+        self.find_hashed(self.hasher.hash_one(slice), slice)
+    }
+
+    #[inline]
+    fn find_hashed(&self, hash: u64, slice: &[T]) -> Option<u32> {
+        self.table.find(hash, |id| slice_of(&self.items, &self.ends, *id) == slice).copied()
+    }
+
     /// The id of `slice`; `None` when the arena would pass 2^32 items.
     pub(super) fn intern(&mut self, slice: &[T]) -> Option<u32> {
         let hash = self.hasher.hash_one(slice);
-        if let Some(id) = self.table.find(hash, |id| slice_of(&self.items, &self.ends, *id) == slice) {
-            return Some(*id);
+        if let Some(id) = self.find_hashed(hash, slice) {
+            return Some(id);
         }
         let id = u32::try_from(self.ends.len()).ok()?;
         let end = u32::try_from(self.items.len().checked_add(slice.len())?).ok()?;

@@ -146,7 +146,7 @@ impl Machine {
             stack: Vec::new(),
             marks: Vec::new(),
             memo: Memo::default(),
-            runs: KnownRuns::default(),
+            runs: KnownRuns::new(),
             recalled: Vec::new(),
             skip: 0,
             max_stacked: 0,
@@ -318,8 +318,7 @@ impl Machine {
     #[inline]
     fn recall<'a>(&mut self, index: u32, rest: &'a [u8]) -> Result<Step<'a>, Trouble> {
         let value = self.memo.get(index).ok_or(Trouble::NoMemo(index))?;
-        let step = self.push(value, rest);
-        if let Ok(Step::Next(rest)) = step { Ok(Step::Next(self.recall_run(rest))) } else { step }
+        self.push(value, rest)
     }
 
     /// After a MARK: a new list that is filled with nothing but references, as stacks are filled with their frames. Such
@@ -350,29 +349,6 @@ impl Machine {
             self.runs.insert(run, stack);
         }
         Ok(Some(after))
-    }
-
-    /// Recalls on while the next opcode does so as well. Stops before whatever it cannot do.
-    #[inline]
-    fn recall_run<'a>(&mut self, mut rest: &'a [u8]) -> &'a [u8] {
-        loop {
-            let room = self.max_stacked.saturating_sub(self.stack.len());
-            let mut batch = [Value::OPAQUE; 32];
-            let mut count = 0usize;
-            for (to, [opcode, index @ ..]) in batch.iter_mut().zip(rest.as_chunks::<5>().0).take(room) {
-                if *opcode != op::LONG_BINGET {
-                    break;
-                }
-                let Some(value) = self.memo.get(u32::from_le_bytes(*index)) else { break };
-                *to = value;
-                count = count.saturating_add(1);
-            }
-            self.stack.extend_from_slice(batch.get(..count).unwrap_or_default());
-            rest = rest.get(count.saturating_mul(5)..).unwrap_or_default();
-            if count < batch.len() {
-                return rest;
-            }
-        }
     }
 
     fn remember<'a>(&mut self, index: u32, rest: &'a [u8]) -> Result<Step<'a>, Trouble> {

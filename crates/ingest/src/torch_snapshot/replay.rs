@@ -417,16 +417,16 @@ impl<'a> Walk<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    const KIB: u64 = 1024;
+    pub(in super::super) const KIB: u64 = 1024;
 
-    fn event(action: Action, addr: u64, size: u64, time: i64) -> Event {
+    pub(in super::super) fn event(action: Action, addr: u64, size: u64, time: i64) -> Event {
         Event::new(action, addr, size, time)
     }
 
-    fn block(addr: u64, requested: u64, stack: u32) -> LiveBlock {
+    pub(in super::super) fn block(addr: u64, requested: u64, stack: u32) -> LiveBlock {
         LiveBlock { addr, requested, size: requested.next_multiple_of(512), pending: false, stack }
     }
 

@@ -3,66 +3,50 @@
 //!
 //! Knows the bytes of a run and which stack they gave, not what a stack is.
 
+use super::growth::bytes_of;
+use super::intern::SliceInterner;
 use super::opcodes as op;
-use hashbrown::{DefaultHashBuilder, HashTable};
-use std::hash::BuildHasher;
 
 /// Bytes of runs that are kept; a job has some hundred thousand different stacks at most.
 const MAX_BYTES: usize = 8 << 20;
 
 /// Which stack a run of references gave. Holds as long as no entry of the memo gets another value.
-#[derive(Default)]
 pub(super) struct KnownRuns {
-    bytes: Vec<u8>,
-    table: HashTable<Entry>,
-    /// Seeded per process, so that a file cannot be made to collide.
-    hasher: DefaultHashBuilder,
-}
-
-#[derive(Clone, Copy)]
-struct Entry {
-    start: u32,
-    length: u32,
-    stack: u32,
-}
-
-impl Entry {
-    fn of(self, bytes: &[u8]) -> &[u8] {
-        let start = self.start as usize;
-        bytes.get(start..start.saturating_add(self.length as usize)).unwrap_or_default()
-    }
+    runs: SliceInterner<u8>,
+    /// By the number of the run.
+    stacks: Vec<u32>,
+    bytes: usize,
 }
 
 impl KnownRuns {
+    /// None is known.
+    pub(super) fn new() -> Self {
+        Self { runs: SliceInterner::new(), stacks: Vec::new(), bytes: 0 }
+    }
+
     /// The stack of a run that came before.
     #[inline]
     pub(super) fn get(&self, run: &[u8]) -> Option<u32> {
-        let hash = self.hasher.hash_one(run);
-        self.table.find(hash, |entry| entry.of(&self.bytes) == run).map(|entry| entry.stack)
+        self.stacks.get(self.runs.find(run)? as usize).copied()
     }
 
     /// Remembers what a new run gave, while there is room.
     pub(super) fn insert(&mut self, run: &[u8], stack: u32) {
-        let (start, length) = (self.bytes.len(), run.len());
-        if start.saturating_add(length) > MAX_BYTES {
-            return;
+        let bytes = self.bytes.saturating_add(run.len());
+        if bytes <= MAX_BYTES && self.runs.intern(run).is_some() {
+            self.bytes = bytes;
+            self.stacks.push(stack);
         }
-        let (Ok(start), Ok(length)) = (u32::try_from(start), u32::try_from(length)) else { return };
-        let hash = self.hasher.hash_one(run);
-        self.bytes.extend_from_slice(run);
-        let (bytes, hasher) = (&self.bytes, &self.hasher);
-        self.table.insert_unique(hash, Entry { start, length, stack }, |entry| hasher.hash_one(entry.of(bytes)));
     }
 
     /// Forgets all: what a reference means has changed.
     pub(super) fn clear(&mut self) {
-        self.bytes.clear();
-        self.table.clear();
+        *self = Self::new();
     }
 
     /// Bytes of memory in use.
     pub(super) fn held(&self) -> usize {
-        self.bytes.capacity().saturating_add(self.table.capacity().saturating_mul(size_of::<Entry>().saturating_add(1)))
+        self.runs.held().saturating_add(bytes_of::<u32>(self.stacks.len()))
     }
 }
 
@@ -115,7 +99,7 @@ mod tests {
 
     #[test]
     fn runs_are_known_until_references_change() {
-        let mut runs = KnownRuns::default();
+        let mut runs = KnownRuns::new();
         let run = |n: u8| [op::BINGET, n, op::BINGET, n];
         for n in 0..200 {
             runs.insert(&run(n), u32::from(n));
