@@ -57,20 +57,20 @@ fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next) -> Stri
     let first = causes.first();
     let confidence = mechanism_confidence(causes, ledger);
     let mechanism = mechanism(causes, ledger);
+    let unsettled = || {
+        let figures = figures.as_ref().map_or_else(String::new, |figures| format!(" ({figures})"));
+        format!("{}{figures}; why is not settled.", head.trim_end_matches(','))
+    };
     if let Some((cause, mechanism)) = first.zip(mechanism.as_ref())
         && ledger.filled_by(cause.label).is_some_and(|card| !spread.heaviest.iter().any(|heavy| is_on(*heavy, card)))
     {
-        let figures = figures.map_or_else(String::new, |figures| format!(" ({figures})"));
-        let head = head.trim_end_matches(',');
-        return format!("{head}{figures}; why is not settled. Beside it: {} {}", mechanism.alone, settle(next));
+        return format!("{} Beside it: {} {}", unsettled(), mechanism.alone, settle(next));
     }
     let Some((cause, mechanism)) = first.zip(mechanism).filter(|_| confidence >= case.policy.likely) else {
         let candidate = first.map_or_else(String::new, |cause| {
             format!(" One thing that would look like this: {}.", words::lower_first(cause.label.title()))
         });
-        let figures = figures.map_or_else(String::new, |figures| format!(" ({figures})"));
-        let head = head.trim_end_matches(',');
-        return format!("{head}{figures}; why is not settled.{candidate} {}", settle(next));
+        return format!("{}{candidate} {}", unsettled(), settle(next));
     };
     let link = if confidence >= case.policy.sure { "because" } else { "probably because" };
     let figures = figures.map_or_else(String::new, |figures| format!(": {figures}"));

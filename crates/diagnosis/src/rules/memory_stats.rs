@@ -10,7 +10,6 @@ use rankscope_model::{
     SnapshotEvidence, StepRecord, Subject,
 };
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 
 const ITEM: Item = Item::MemoryStats;
 
@@ -325,6 +324,7 @@ fn snapshot_device(case: &Case, snapshot: &SnapshotEvidence, device: &SnapshotDe
 }
 
 /// A log line in which reserved is far above allocated.
+#[derive(Clone, Copy)]
 struct LogCache<'a> {
     row: &'a StepRecord,
     used: Bytes,
@@ -342,10 +342,9 @@ fn log_cache<'a>(case: &Case<'a>) -> Option<LogCache<'a>> {
             continue;
         };
         let cache = LogCache { row, used, reserved, cached: reserved.saturating_sub(used), alike: None };
-        match by_subject.entry(row.subject) {
-            Entry::Vacant(empty) => drop(empty.insert(cache)),
-            Entry::Occupied(mut widest) if cache.cached >= widest.get().cached => drop(widest.insert(cache)),
-            Entry::Occupied(_) => {}
+        let widest = by_subject.entry(row.subject).or_insert(cache);
+        if cache.cached >= widest.cached {
+            *widest = cache;
         }
     }
     let ranks = by_subject.len();
