@@ -168,7 +168,7 @@ mod browser {
                 let _ = strip.set_attribute("data-signs", &signs);
             }
             if let Some(busy) = dom::find::<HtmlElement>(&row, "[data-busy]") {
-                let number = |name: &str| dom::member(&gpu, name).as_f64();
+                let number = |name: &str| dom::member(&gpu, name).as_f64().map(dom::printed);
                 let parts = [number("x").map(|percent| format!("{percent} %")), number("c").map(|c| format!("{c} °C"))];
                 set_text(&busy, &parts.into_iter().flatten().collect::<Vec<_>>().join(", "));
             }

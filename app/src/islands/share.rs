@@ -116,7 +116,7 @@ mod browser {
         #[allow(clippy::cast_possible_truncation)] // microseconds of this age are exact in a double
         let ends = number("expires_at")
             .map_or_else(|| "never ends".to_owned(), |at| format!("ends {}", words::time(UnixMicros(at as i64))));
-        let facts = format!(" diagnosis {}, {ends} ", number("version").unwrap_or(1.0));
+        let facts = format!(" diagnosis {}, {ends} ", dom::printed(number("version").unwrap_or(1.0)));
         let (state, facts) = (dom::element("span", "share-state", "open")?, dom::element("span", "", &facts)?);
         let made = dom::element("span", "dim", "made just now")?;
         let _ = text.append_with_node_3(&state, &facts, &made);

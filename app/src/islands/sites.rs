@@ -47,11 +47,16 @@ mod browser {
         });
     }
 
+    /// In small letters, by the browser, which has the tables of Unicode already.
+    fn lower(text: &str) -> String {
+        js_sys::JsString::from(text).to_lower_case().into()
+    }
+
     fn filter(table: &Element, query: &str, said: RwSignal<String>) {
-        let query = query.trim().to_lowercase();
+        let query = lower(query.trim());
         let mut shown = 0;
         for row in dom::find_all(table, "tbody tr") {
-            let holds = row.text_content().unwrap_or_default().to_lowercase().contains(&query);
+            let holds = lower(&row.text_content().unwrap_or_default()).contains(&query);
             row.set_hidden(!holds);
             shown += usize::from(holds);
         }
@@ -72,7 +77,7 @@ mod browser {
             .map(|row| {
                 let cell = row.children().item(u32::try_from(column).unwrap_or(0));
                 let number = cell.as_ref().and_then(|cell| dom::number(cell, "data-n")).unwrap_or(0.0);
-                let name = cell.and_then(|cell| cell.text_content()).unwrap_or_default().to_lowercase();
+                let name = lower(&cell.and_then(|cell| cell.text_content()).unwrap_or_default());
                 // What only one rank has stays on top of the differences, as the server sorts it.
                 let first = column == 1 && row.class_list().contains("hot");
                 (first, number, name, row)

@@ -513,6 +513,7 @@ mod browser {
             }
             let here = self.clone();
             let root = self.attribute("data-root");
+            let width = dom::printed(width);
             let url = format!("{root}/charts/timeline.svg?last={FOLLOWED}&width={width}&theme=page");
             dom::send("GET", &url, move |answer| {
                 if following.get_untracked() && answer.ok() && answer.body.trim_start().starts_with("<svg") {
@@ -548,8 +549,11 @@ mod browser {
             let Some(drawing) = self.drawing() else { return };
             let Some(width) = self.svg().as_ref().and_then(drawn_width) else { return };
             let url = format!(
-                "{}/charts/timeline.svg?from={from}&to={to}&width={width}&theme=page&version={}",
+                "{}/charts/timeline.svg?from={}&to={}&width={}&theme=page&version={}",
                 self.attribute("data-root"),
+                dom::printed(from),
+                dom::printed(to),
+                dom::printed(width),
                 self.attribute("data-version")
             );
             *self.window.borrow_mut() = (from, to);
@@ -581,7 +585,7 @@ mod browser {
             let window = *self.window.borrow();
             // Of a part all that can be drawn of it is read; of the whole the reduced course.
             let part = if self.signals.zoomed.get_untracked() {
-                format!("&from={}&to={}", window.0.floor(), window.1.ceil())
+                format!("&from={}&to={}", dom::printed(window.0.floor()), dom::printed(window.1.ceil()))
             } else {
                 String::new()
             };
@@ -670,12 +674,12 @@ mod browser {
     /// The width that a drawing was made for.
     fn drawn_width(svg: &Element) -> Option<f64> {
         let view_box = svg.get_attribute("viewBox")?;
-        view_box.split([' ', ',']).filter(|part| !part.is_empty()).nth(2)?.parse().ok()
+        dom::parsed(view_box.split([' ', ',']).filter(|part| !part.is_empty()).nth(2)?)
     }
 
     fn style(element: &HtmlElement, pixels: &[(&str, f64)]) {
         for (property, value) in pixels {
-            let _ = element.style().set_property(property, &format!("{value:.1}px"));
+            let _ = element.style().set_property(property, &format!("{}px", dom::printed(*value)));
         }
     }
 }

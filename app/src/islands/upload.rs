@@ -83,7 +83,8 @@ fn details(state: &State) -> AnyView {
     match state {
         State::Idle | State::Failed(_) => ().into_any(),
         State::Sending { sent, total } => {
-            let percent = if *total > 0.0 { (sent / total * 100.0).floor() } else { 0.0 };
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a hundred")]
+            let percent = if *total > 0.0 { (sent / total * 100.0) as u8 } else { 0 };
             view! {
                 <div class="progress">
                     <progress max="100" value=percent aria-label="Sent"></progress>

@@ -7,7 +7,7 @@ use crate::policy::Policy;
 use crate::script::ScriptView;
 use crate::steps::{StepView, is_training};
 use crate::tables::TableView;
-use rankscope_model::{Evidence, EvidenceRef, Provenance, StepRecord, Subject};
+use rankscope_model::{Evidence, EvidenceRef, Fact, FactKind, LaunchSetting, Provenance, StepRecord, Subject};
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
@@ -94,6 +94,20 @@ impl<'a> Case<'a> {
     /// The series that `table` belongs to.
     pub fn series_of(&self, table: usize) -> &[usize] {
         self.table_series.iter().find(|series| series.contains(&table)).map_or(&[], Vec::as_slice)
+    }
+
+    /// What the job sets for PyTorch's allocator, in its environment or its script, as written.
+    pub fn allocator_settings(&self) -> impl Iterator<Item = (&'a str, &'a Provenance)> {
+        let launched =
+            self.evidence.launches.iter().flat_map(|launch| &launch.facts).filter_map(|fact| match &fact.what {
+                LaunchSetting::AllocatorConf(value) => Some((value.as_str(), &fact.at)),
+                _ => None,
+            });
+        let scripted = self.scripts.all(FactKind::AllocatorConfig).into_iter().filter_map(|fact| match &fact.what {
+            Fact::AllocatorConfig { value } => Some((value.as_str(), &fact.at)),
+            _ => None,
+        });
+        launched.chain(scripted)
     }
 
     /// A message says that device memory ran out.

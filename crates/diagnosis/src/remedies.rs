@@ -19,6 +19,9 @@ pub(crate) struct Setting {
     frameworks: BTreeSet<Framework>,
     /// How a process learns its local rank.
     by: By,
+    /// Memory settings that the job has already: of its environment by name, and of PyTorch's allocator as written.
+    variables: BTreeSet<String>,
+    allocator: Vec<String>,
 }
 
 /// What tells a process its local rank.
@@ -56,7 +59,28 @@ impl Setting {
             others: if stands_out { indices.iter().copied().filter(is_other).collect() } else { Vec::new() },
             frameworks: frameworks(case),
             by: by(case),
+            variables: launches()
+                .filter_map(|setting| match setting {
+                    LaunchSetting::Variable { name, .. } => Some(name.clone()),
+                    _ => None,
+                })
+                .collect(),
+            allocator: case.allocator_settings().map(|(value, _)| value.to_owned()).collect(),
         }
+    }
+
+    /// The line that sets what of `wanted` the job does not set yet; nothing when it sets all.
+    fn export(&self, wanted: &[(&str, &str)]) -> String {
+        let missing: Vec<String> = wanted
+            .iter()
+            .filter(|(name, _)| !self.variables.contains(*name))
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        if missing.is_empty() { String::new() } else { format!("+ export {}", missing.join(" ")) }
+    }
+
+    fn expands_segments(&self) -> bool {
+        self.allocator.iter().any(|value| expands_segments(value))
     }
 
     fn uses(&self, framework: Framework) -> bool {
@@ -92,6 +116,13 @@ impl Setting {
         let list: Vec<String> = self.others.iter().map(u32::to_string).collect();
         (!list.is_empty()).then(|| list.join(","))
     }
+}
+
+/// Whether a value of `PYTORCH_CUDA_ALLOC_CONF` lets segments grow.
+pub(crate) fn expands_segments(value: &str) -> bool {
+    value.split(',').any(|pair| {
+        pair.split_once(':').is_some_and(|(key, on)| key.trim() == "expandable_segments" && on.trim() == "True")
+    })
 }
 
 fn frameworks(case: &Case) -> BTreeSet<Framework> {
@@ -283,21 +314,25 @@ fn plain(label: CauseLabel, setting: &Setting) -> (&'static str, String) {
         CauseLabel::ShardedInitAsymmetry => {
             ("Initialise all ranks alike: on the meta device, then shard, then load shards.", String::new())
         }
+        CauseLabel::AllocatorFragmentation if setting.expands_segments() => (
+            "Segments may grow already (expandable_segments:True is set). Keep shapes few: pad to a handful of lengths, and free what one phase holds before the next begins.",
+            String::new(),
+        ),
         CauseLabel::AllocatorFragmentation => (
             "Let segments grow instead of splitting fixed ones, and keep shapes few.",
             "+ export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True".to_owned(),
         ),
-        CauseLabel::StreamHeldBlocks if setting.uses(Framework::Fsdp) => (
-            "Blocks stay active until every stream that used them is done. Bound how far streams run ahead: keep limit_all_gathers on (its default), and hand no tensors of one stream to another without need.",
-            "+ export TORCH_NCCL_AVOID_RECORD_STREAMS=1".to_owned(),
-        ),
         CauseLabel::StreamHeldBlocks => (
-            "Blocks stay active until every stream that used them is done. Bound how far streams run ahead.",
-            "+ export TORCH_NCCL_AVOID_RECORD_STREAMS=1".to_owned(),
+            if setting.uses(Framework::Fsdp) {
+                "Blocks stay active until every stream that used them is done. Bound how far streams run ahead: keep limit_all_gathers on (its default), and hand no tensors of one stream to another without need."
+            } else {
+                "Blocks stay active until every stream that used them is done. Bound how far streams run ahead."
+            },
+            setting.export(&[("TORCH_NCCL_AVOID_RECORD_STREAMS", "1")]),
         ),
         CauseLabel::NcclNontorchBuffers => (
             "NCCL takes its buffers outside PyTorch, per communicator and channel. Make fewer communicators, or smaller buffers, and do it on all ranks alike.",
-            "+ export NCCL_BUFFSIZE=2097152 NCCL_MAX_NCHANNELS=8".to_owned(),
+            setting.export(&[("NCCL_BUFFSIZE", "2097152"), ("NCCL_MAX_NCHANNELS", "8")]),
         ),
         CauseLabel::CudnnWorkspace => (
             "Do not search for algorithms on shapes that keep changing.",
@@ -426,6 +461,22 @@ mod tests {
         assert_eq!(of(Item::DistributedSampler, &[Framework::Torch, Framework::Lightning]), "PyTorch Lightning");
         assert_eq!(of(Item::MemoryStats, &[Framework::Lightning]), "PyTorch");
         assert_eq!(of(Item::RankOnlyWork, &[Framework::Torch, Framework::Fsdp]), "FSDP");
+    }
+
+    #[test]
+    fn what_the_job_does_already_is_not_offered_again() {
+        let variables = BTreeSet::from(["NCCL_BUFFSIZE".to_owned()]);
+        let setting = Setting {
+            variables,
+            allocator: vec!["max_split_size_mb:128, expandable_segments:True".to_owned()],
+            ..Setting::default()
+        };
+        let code = |label, setting: &Setting| parts(label, setting).1;
+        assert_eq!(code(CauseLabel::AllocatorFragmentation, &setting), "");
+        assert_eq!(code(CauseLabel::NcclNontorchBuffers, &setting), "+ export NCCL_MAX_NCHANNELS=8");
+        let plain = Setting { allocator: vec!["expandable_segments:False".to_owned()], ..Setting::default() };
+        assert!(code(CauseLabel::AllocatorFragmentation, &plain).contains("expandable_segments:True"));
+        assert_eq!(code(CauseLabel::NcclNontorchBuffers, &plain).matches('=').count(), 2);
     }
 
     #[test]

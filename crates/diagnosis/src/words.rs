@@ -14,6 +14,11 @@ pub(crate) fn counted(n: usize, one: &str, many: &str) -> String {
     format!("{} {}", count(n), if n == 1 { one } else { many })
 }
 
+/// `1 row`, `3 rows`, where figures stand around it.
+pub(crate) fn numbered(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
 /// `both cards`, `all eight cards`.
 pub(crate) fn all_of(n: usize, many: &str) -> String {
     if n == 2 { format!("both {many}") } else { format!("all {} {many}", count(n)) }

@@ -148,18 +148,27 @@ fn a_phase_that_the_log_announced_hints_at_its_work() {
 /// What every rank keeps is how the job works; what one keeps is a difference.
 #[test]
 fn a_cache_that_all_ranks_share_is_no_cause_and_one_that_stands_out_is() {
-    let log = |reserved_of: fn(u32) -> u32| {
+    let text = |reserved_of: fn(u32) -> u32| -> String {
         let lines = (0..20).flat_map(|step| (0..4).map(move |rank| (step, rank)));
         let line = |(step, rank)| {
             let reserved = reserved_of(rank);
             format!("rank={rank} step={step} allocated=20000MiB peak=21000MiB peak_reserved={reserved}MiB\n")
         };
-        run(&[("job.log", lines.map(line).collect())])
+        lines.map(line).collect()
     };
+    let log = |reserved_of| run(&[("job.log", text(reserved_of))]);
     let label = CauseLabel::AllocatorFragmentation;
     let (alike, apart) = (log(|_| 34_000), log(|rank| if rank == 2 { 34_000 } else { 22_000 }));
     assert_eq!(status(&apart, Item::MemoryStats), ItemStatus::Suspect);
     assert_ne!(status(&alike, Item::MemoryStats), ItemStatus::Suspect);
     assert!(confidence(&alike, label) < confidence(&apart, label) / 2.0, "{}", confidence(&alike, label));
     assert_ne!(top(&alike), Some(label));
+    // Where segments may grow already, that speaks against it, and is not advised again.
+    let uneven = text(|rank| if rank == 2 { 34_000 } else { 22_000 });
+    let env = "PATH=/usr/bin\nHOME=/root\nRANK=2\nWORLD_SIZE=4\nPYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n";
+    let set = run(&[("job.log", uneven), ("env.txt", env.to_owned())]);
+    let cause = set.causes.iter().find(|cause| cause.label == label).unwrap();
+    assert!(cause.confidence < confidence(&apart, label));
+    assert!(cause.against.iter().any(|reason| reason.contains("already expandable")), "{:?}", cause.against);
+    assert!(!cause.remedy.contains("+ export"), "{}", cause.remedy);
 }

@@ -3,6 +3,7 @@
 //! Hands out bytes and display names. Never writes a file, never uses a name as a path, knows no evidence.
 
 use crate::context::Limits;
+use crate::lines::counted;
 use crate::upload::ReadSeek;
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use std::cell::Cell;
@@ -231,18 +232,25 @@ pub(crate) fn each_zip_member(
              torch.cuda.memory._dump_snapshot",
         ));
     }
-    let mut links = 0usize;
+    if zip.has_duplicate_names() {
+        notes.push(String::from(
+            "several members have the same name, and of those only the last was read; upload the others on their own",
+        ));
+    }
+    let mut passed = Passed::default();
     let mut taken = Taken::default();
     let count = zip.len();
     for index in 0..count {
         if index >= limits.max_members as usize {
-            notes.push(format!("only the first {index} of {count} members were read"));
+            notes.push(format!(
+                "only the first {index} of {count} members were read; upload the rest in an archive of its own"
+            ));
             break;
         }
         let (name, bytes, encrypted) = match zip.by_index_raw(index) {
             Ok(file) if file.is_dir() => continue,
             Ok(file) if file.is_symlink() => {
-                links = links.saturating_add(1);
+                passed.link();
                 continue;
             }
             Ok(file) => {
@@ -260,7 +268,7 @@ pub(crate) fn each_zip_member(
             }
         };
         let name: String = name;
-        if is_clutter(&name) {
+        if passed.is_hidden(&name) {
             continue;
         }
         let name = display_name(&name);
@@ -285,7 +293,7 @@ pub(crate) fn each_zip_member(
             break;
         }
     }
-    push_links(&mut notes, links);
+    passed.tell(&mut notes);
     Ok(notes)
 }
 
@@ -331,7 +339,7 @@ pub(crate) fn each_tar_member(
         Ok(entries) => entries.raw(true),
         Err(e) => return vec![format!("the tar file cannot be read ({e})")],
     };
-    let mut links = 0usize;
+    let mut passed = Passed::default();
     let mut seen = 0u32;
     let mut ahead = Ahead::default();
     for entry in entries {
@@ -362,17 +370,17 @@ pub(crate) fn each_tar_member(
             break;
         }
         if !entry.header().entry_type().is_file() {
-            links = links.saturating_add(usize::from(
-                entry.header().entry_type().is_symlink() || entry.header().entry_type().is_hard_link(),
-            ));
+            if entry.header().entry_type().is_symlink() || entry.header().entry_type().is_hard_link() {
+                passed.link();
+            }
             continue;
         }
         let name = long_name.unwrap_or_else(|| String::from_utf8_lossy(&entry.path_bytes()).into_owned());
-        if is_clutter(&name) {
+        if passed.is_hidden(&name) {
             continue;
         }
         if seen >= limits.max_members {
-            notes.push(format!("only the first {seen} members were read"));
+            notes.push(format!("only the first {seen} members were read; upload the rest in an archive of its own"));
             break;
         }
         seen = seen.saturating_add(1);
@@ -381,7 +389,7 @@ pub(crate) fn each_tar_member(
             break;
         }
     }
-    push_links(&mut notes, links);
+    passed.tell(&mut notes);
     notes
 }
 
@@ -430,16 +438,41 @@ fn is_split(header: &tar::Header) -> bool {
     header.as_gnu().is_some_and(|gnu| header.entry_type().is_gnu_sparse() && gnu.is_extended())
 }
 
-fn push_links(notes: &mut Notes, links: usize) {
-    if links > 0 {
-        notes.push(format!("{links} links were not followed; upload the files they point to"));
-    }
+/// Members that are passed over, as a folder's entries are.
+#[derive(Default)]
+struct Passed {
+    links: u64,
+    hidden: u64,
 }
 
-/// Files that desktop systems add to archives on their own.
-fn is_clutter(name: &str) -> bool {
-    let own = name.rsplit('/').next().unwrap_or_default();
-    name.starts_with("__MACOSX/") || own.starts_with("._") || own == ".DS_Store" || own == "Thumbs.db"
+impl Passed {
+    fn link(&mut self) {
+        self.links = self.links.saturating_add(1);
+    }
+
+    /// Whether a member is hidden, by its own name or by that of a folder around it. What desktop systems add to
+    /// archives on their own is not worth a word; the rest is counted.
+    fn is_hidden(&mut self, name: &str) -> bool {
+        let own = name.rsplit('/').next().unwrap_or_default();
+        let is_clutter =
+            name.starts_with("__MACOSX/") || own.starts_with("._") || own == ".DS_Store" || own == "Thumbs.db";
+        let is_hidden = name.split('/').any(|part| part.starts_with('.') && part != "." && part != "..");
+        if is_hidden && !is_clutter {
+            self.hidden = self.hidden.saturating_add(1);
+        }
+        is_hidden || is_clutter
+    }
+
+    fn tell(self, notes: &mut Notes) {
+        if self.links > 0 {
+            let links = counted(self.links, "link was", "links were");
+            notes.push(format!("{links} not followed; upload the files themselves"));
+        }
+        if self.hidden > 0 {
+            let files = counted(self.hidden, "hidden file was", "hidden files were");
+            notes.push(format!("{files} not read; upload what matters of them under another name"));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -453,6 +486,27 @@ mod tests {
         assert_eq!(display_name("gpj\u{202e}.exe"), "gpj\u{fffd}.exe");
         let long = display_name(&"显".repeat(1000));
         assert_eq!(long.chars().count(), NAME_CHARS + 1);
+    }
+
+    #[test]
+    fn hidden_members_are_counted_and_clutter_is_not() {
+        let mut passed = Passed::default();
+        for name in ["__MACOSX/a/._x.log", "logs/.DS_Store", "a/Thumbs.db", ".git/config", "run/.hydra/config.yaml"] {
+            assert!(passed.is_hidden(name), "{name}");
+        }
+        for name in ["./rank0.log", "../up.log", "a.b/c", "rank..log"] {
+            assert!(!passed.is_hidden(name), "{name}");
+        }
+        let mut notes = Notes::new();
+        passed.link();
+        passed.tell(&mut notes);
+        assert_eq!(
+            notes,
+            [
+                "1 link was not followed; upload the files themselves",
+                "2 hidden files were not read; upload what matters of them under another name"
+            ]
+        );
     }
 
     #[test]

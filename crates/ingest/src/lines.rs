@@ -26,6 +26,16 @@ pub(crate) struct Line<'a> {
     pub(crate) time: Option<UnixMicros>,
 }
 
+/// `1 row`, `3 rows`: how warnings count.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// `line 7 is`, `3 lines, the first is line 7, are`: how warnings name lines, with their verb.
+pub(crate) fn lines_from(count: u64, first: u64, one: &str, many: &str) -> String {
+    if count == 1 { format!("line {first} {one}") } else { format!("{count} lines, the first is line {first}, {many}") }
+}
+
 impl Line<'_> {
     /// This line as the place where a fact was read.
     pub(crate) fn provenance(&self, artifact: ArtifactId) -> Provenance {

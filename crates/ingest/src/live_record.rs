@@ -7,7 +7,7 @@
 mod readings;
 
 use crate::context::{Limits, ReadContext};
-use crate::lines::{Line, for_each_line};
+use crate::lines::{Line, for_each_line, lines_from};
 use crate::sniff::TextEncoding;
 use rankscope_model::{
     ArtifactKind, Bytes, DeviceRow, Evidence, LIVE_FORMAT, LiveDevice, LiveLine, LiveMemory, LiveNode, LiveProcess,
@@ -252,10 +252,8 @@ impl<'c> Reader<'c> {
             format!("written as {format}, which is newer than this reader; what it knows of it was read")
         }));
         if self.bad_lines > 0 {
-            info.warnings.push(format!(
-                "{} lines are no records, the first is line {}; they were skipped",
-                self.bad_lines, self.first_bad
-            ));
+            info.warnings
+                .push(format!("{} no record, and left out", lines_from(self.bad_lines, self.first_bad, "is", "are")));
         }
         if self.lost > 0 {
             info.warnings

@@ -4,6 +4,7 @@
 //! Both are one list of lists of numbers, read as a stream. Neither says its rank or its device.
 
 use crate::buckets::Buckets;
+use crate::lines::counted;
 use crate::{ReadContext, ReadError, json, rank_from_name};
 use json::Scalar;
 use rankscope_model::{
@@ -72,10 +73,16 @@ pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Result<Evidence, 
         });
     }
     if timeline.left_out > 0 {
-        warnings.push(format!("{} rows are none of a memory timeline and were left out", timeline.left_out));
+        warnings.push(format!(
+            "{} left out: no part of a memory timeline",
+            counted(timeline.left_out, "row was", "rows were")
+        ));
     }
     if timeline.times_left_out > 0 {
-        warnings.push(format!("{} times beyond the first {MAX_TIMES} were left out", timeline.times_left_out));
+        warnings.push(format!(
+            "{} left out beyond the first {MAX_TIMES}",
+            counted(timeline.times_left_out, "time was", "times were")
+        ));
     }
     let rank = rank_from_name(ctx.name);
     if rank.is_none() {

@@ -92,6 +92,9 @@ pub fn sniff(head: &[u8]) -> Content {
     if let [0x80, 2..=5, ..] = head {
         return Content::Pickle;
     }
+    if head.starts_with(b"\xff\xfe\0\0") || head.starts_with(b"\0\0\xfe\xff") {
+        return Content::Known("text in UTF-32; save it as UTF-8");
+    }
     if head.starts_with(b"\xff\xfe") {
         return Content::Text(TextEncoding::Utf16Le);
     }

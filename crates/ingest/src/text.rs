@@ -5,7 +5,7 @@
 use crate::context::{ReadContext, ReadError};
 use crate::device_tools::DeviceTools;
 use crate::launch::PrintedReader;
-use crate::lines::for_each_line;
+use crate::lines::{for_each_line, lines_from};
 use crate::nvidia_smi::TableReader;
 use crate::oom::OomReader;
 use crate::phases::PhaseReader;
@@ -75,9 +75,8 @@ pub(crate) fn read_with(
     }
     if scan.cut_lines > 0 {
         info.warnings.push(format!(
-            "{} lines, the first at line {}, are longer than {} KiB and were read only up to there",
-            scan.cut_lines,
-            scan.first_cut_line,
+            "{} longer than {} KiB, and read only up to there",
+            lines_from(scan.cut_lines, scan.first_cut_line, "is", "are"),
             ctx.limits.max_line_bytes >> 10
         ));
     }

@@ -254,9 +254,15 @@ impl Upload<'_> {
             Err(why) => self.add(unreadable(&name, member.bytes, why)),
             Ok(data) => {
                 let budget = self.budget;
-                self.fenced(&name, member.bytes, |this| {
-                    this.stream(&name, member.bytes, &mut budget.meter(data), depth);
-                });
+                let own = self.evidence.artifacts.len();
+                let mut measured = Measured { inner: budget.meter(data), bytes: 0, ended: false };
+                self.fenced(&name, member.bytes, |this| this.stream(&name, member.bytes, &mut measured, depth));
+                // What the archive claims is a claim; what came out of it is known where all of it was read.
+                if measured.ended
+                    && let Some(artifact) = self.evidence.artifacts.get_mut(own)
+                {
+                    artifact.bytes = measured.bytes;
+                }
             }
         }
     }
@@ -373,6 +379,22 @@ fn unreadable(name: &str, bytes: u64, why: String) -> Evidence {
 
 fn info(name: &str, kind: ArtifactKind, bytes: u64) -> ArtifactInfo {
     ArtifactInfo { name: name.to_owned(), kind, ranks: Vec::new(), devices: Vec::new(), bytes, warnings: Vec::new() }
+}
+
+/// A stream that knows how long it was once it has ended.
+struct Measured<R> {
+    inner: R,
+    bytes: u64,
+    ended: bool,
+}
+
+impl<R: Read> Read for Measured<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buf)?;
+        self.bytes = self.bytes.saturating_add(n as u64);
+        self.ended |= n == 0 && !buf.is_empty();
+        Ok(n)
+    }
 }
 
 /// A stream whose first bytes were looked at and are given again.

@@ -237,7 +237,9 @@ fn a_zip_that_lies_about_its_sizes_or_methods() {
         read_bytes("lie.zip", &lying)
     };
     // Uncompressed size of 4 GiB, a checksum that is wrong, an encrypted flag, an unknown method.
-    assert!(!change(24, &[0xfe, 0xff, 0xff, 0xff]).artifacts.is_empty());
+    let large = change(24, &[0xfe, 0xff, 0xff, 0xff]);
+    let sizes: Vec<u64> = large.artifacts[1..].iter().map(|member| member.bytes).collect();
+    assert_eq!(sizes, [LOG.len() as u64; 2], "a size is what came out, not what was claimed");
     assert!(warnings(&change(16, &[1, 2, 3, 4])).contains("checksum"));
     let encrypted = change(8, &[1, 0]);
     assert_eq!(encrypted.artifacts[1].kind, ArtifactKind::Unreadable);
@@ -246,6 +248,23 @@ fn a_zip_that_lies_about_its_sizes_or_methods() {
         warnings(&change(10, &[99, 0])).contains("not supported")
             || warnings(&change(10, &[14, 0])).contains("not supported")
     );
+}
+
+#[test]
+fn members_that_are_hidden_or_share_a_name_are_told() {
+    let hidden = [("a.log", LOG.as_bytes()), (".git/config", b"[core]\n".as_slice()), (".env", b"A=1\n")];
+    for archive in [zip_of(&hidden), tar_of(&hidden)] {
+        let evidence = read_bytes("job.zip", &archive);
+        assert_eq!(names(&evidence)[1..], [("job.zip/a.log", ArtifactKind::StepLog)]);
+        assert!(warnings(&evidence).starts_with("2 hidden files were not read"), "{}", warnings(&evidence));
+    }
+    let mut doubled = zip_of(&[("a.log", LOG.as_bytes()), ("b.log", LOG.as_bytes())]);
+    while let Some(at) = doubled.windows(5).position(|w| w == b"b.log") {
+        doubled[at] = b'a';
+    }
+    let evidence = read_bytes("job.zip", &doubled);
+    assert_eq!(names(&evidence)[1..], [("job.zip/a.log", ArtifactKind::StepLog)]);
+    assert!(warnings(&evidence).contains("several members have the same name"), "{}", warnings(&evidence));
 }
 
 #[test]

@@ -173,6 +173,23 @@ fn a_report_knows_memory_from_bar1_and_slices_from_gpus() {
 }
 
 #[test]
+fn a_report_that_is_cut_says_where() {
+    let whole = sample("query-mig.txt");
+    let upto = |end: &str| {
+        let at = whole.rfind(end).unwrap();
+        read_bytes("q.txt", &whole.as_bytes()[..at]).artifacts[0].warnings.join("\n")
+    };
+    assert_eq!(
+        upto("        Total"),
+        "line 56: the report that begins at line 2 ends before the memory of its last GPU; upload the whole report"
+    );
+    assert_eq!(
+        upto("    Processes"),
+        "line 61: the report that begins at line 2 ends before the processes of its last GPU; upload the whole report"
+    );
+}
+
+#[test]
 fn a_report_that_lost_its_indentation_is_read_and_swallows_no_log() {
     let flat: String = sample("query-mig.txt").lines().map(|line| format!("{}\n", line.trim())).collect();
     let log = "INFO : starting\nEpoch 1 : loss 2.5\nrank=0 step=1 cur=1024.0MB\n";

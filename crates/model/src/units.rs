@@ -10,6 +10,9 @@ pub const MIB: u64 = 1 << 20;
 /// One gibibyte in bytes.
 pub const GIB: u64 = 1 << 30;
 
+/// Half a PiB. No card and no host has as much, and CUDA addresses no more: a printed figure beyond it is damage.
+const MAX_PRINTED: f64 = (1u64 << 49) as f64;
+
 /// An exact number of bytes. Shown as binary units ([`fmt::Display`]); kept exact everywhere else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -21,14 +24,15 @@ impl Bytes {
         Self(mib.saturating_mul(MIB))
     }
 
-    /// From a fractional number of `unit` bytes (for instance `10240.5` MiB); `None` if negative or not finite.
+    /// From a fractional number of `unit` bytes (for instance `10240.5` MiB); `None` if negative, not finite, or more than
+    /// any machine has (half a PiB).
     pub fn from_float(value: f64, unit: u64) -> Option<Self> {
-        if !value.is_finite() || value < 0.0 {
+        let bytes = value * unit as f64;
+        if !(0.0..MAX_PRINTED).contains(&bytes) {
             return None;
         }
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let bytes = (value * unit as f64).round() as u64; // `as` saturates
-        Some(Self(bytes))
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the bounds above")]
+        Some(Self(bytes.round() as u64))
     }
 
     /// In GiB, for drawing.
@@ -58,20 +62,34 @@ impl std::iter::Sum for Bytes {
 /// `31.5 GiB`, `871 MiB`, `4.8 KiB`, `17 B`: GiB with one decimal, KiB with one where it is not zero, the rest whole.
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Whole numbers only: the tables for printing floats would be a tenth of what a browser loads.
         let n = self.0;
         if n >= GIB {
-            write!(f, "{:.1} GiB", self.gib())
+            let (whole, tenth) = tenths(n, GIB);
+            write!(f, "{whole}.{tenth} GiB")
         } else if n >= MIB {
             // Rounding must not print 1024 MiB.
-            let mib = (n as f64 / MIB as f64).round();
-            if mib >= 1024.0 { write!(f, "1.0 GiB") } else { write!(f, "{mib:.0} MiB") }
+            let mib = (n + MIB / 2) / MIB;
+            if mib >= 1024 { write!(f, "1.0 GiB") } else { write!(f, "{mib} MiB") }
         } else if n >= KIB {
-            let kib = (n as f64 * 10.0 / KIB as f64).round() / 10.0;
-            if kib >= 1024.0 { write!(f, "1 MiB") } else { write!(f, "{kib} KiB") }
+            match tenths(n, KIB) {
+                (1024.., _) => write!(f, "1 MiB"),
+                (whole, 0) => write!(f, "{whole} KiB"),
+                (whole, tenth) => write!(f, "{whole}.{tenth} KiB"),
+            }
         } else {
             write!(f, "{n} B")
         }
     }
+}
+
+/// `n / unit` as whole and tenths, the nearest; of two as near the even one, as floats are printed.
+const fn tenths(n: u64, unit: u64) -> (u64, u64) {
+    let (whole, rest) = (n / unit, n % unit * 10);
+    let (tenth, left) = (rest / unit, rest % unit);
+    let up = left * 2 > unit || (left * 2 == unit && tenth % 2 == 1);
+    let tenth = tenth + up as u64;
+    if tenth == 10 { (whole + 1, 0) } else { (whole, tenth) }
 }
 
 /// A process of the job by its global rank (`RANK`).
@@ -108,6 +126,12 @@ mod tests {
         assert_eq!(Bytes::from_mib(871).to_string(), "871 MiB");
         assert_eq!(Bytes::from_mib(32268).to_string(), "31.5 GiB");
         assert_eq!(Bytes(GIB - 1).to_string(), "1.0 GiB");
+        assert_eq!(Bytes(2 * GIB - 1).to_string(), "2.0 GiB");
+        for eighths in 8..40 {
+            let bytes = Bytes(eighths * GIB / 8 + eighths % 3);
+            assert_eq!(bytes.to_string(), format!("{:.1} GiB", bytes.gib()));
+        }
+        assert_eq!(Bytes(u64::MAX).to_string(), "17179869184.0 GiB");
     }
 
     #[test]
@@ -115,6 +139,8 @@ mod tests {
         assert_eq!(Bytes::from_float(10240.0, MIB), Some(Bytes(10 * GIB)));
         assert_eq!(Bytes::from_float(-1.0, MIB), None);
         assert_eq!(Bytes::from_float(f64::NAN, MIB), None);
-        assert_eq!(Bytes::from_float(1e300, GIB), Some(Bytes(u64::MAX)));
+        assert_eq!(Bytes::from_float(1e300, GIB), None);
+        assert_eq!(Bytes::from_float(512.0 * 1024.0, GIB), None);
+        assert_eq!(Bytes::from_float(511.0 * 1024.0, GIB), Some(Bytes(511 << 40)));
     }
 }

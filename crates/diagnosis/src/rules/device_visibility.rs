@@ -209,9 +209,9 @@ fn every_process_everywhere(case: &Case, index: usize, view: &TableView, ledger:
     let sum = sum_of(&foreign);
     let refs = case.refs(foreign.iter().map(|row| &row.at));
     let text = format!(
-        "{} of {processes} processes on {cards} GPUs hold memory beyond their own GPU: {} rows{}.",
+        "{} of {processes} processes on {cards} GPUs hold memory beyond their own GPU: {}{}.",
         words::capital(&words::count(view.processes.values().filter(|p| p.rows.len() > 1).count())),
-        foreign.len(),
+        words::numbered(foreign.len(), "row", "rows"),
         if sum.is_some() { format!(" of {}", sizes_of(&foreign)) } else { ", sizes not printed".to_owned() }
     );
     let per_card = sum

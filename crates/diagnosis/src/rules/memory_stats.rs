@@ -4,6 +4,7 @@
 use crate::case::Case;
 use crate::combine::{Claim, Ledger, Mechanism};
 use crate::policy::weight;
+use crate::remedies::expands_segments;
 use crate::words;
 use rankscope_model::{
     Bytes, CauseLabel, EvidenceRef, Item, ItemStatus, OomEvent, ProcessRow, Rank, Severity, SnapshotDevice,
@@ -50,10 +51,21 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
         });
     }
     beyond_the_allocator(case, ledger);
+    segments_may_grow(case, ledger);
     if let Some(cache) =
         log_cache(case).filter(|_| events.iter().all(|oom| is_nccl(oom)) && case.evidence.snapshots.is_empty())
     {
         told_by_log(case, &cache, !events.is_empty(), ledger);
+    }
+}
+
+/// The remedy against fixed segments is in place already.
+fn segments_may_grow(case: &Case, ledger: &mut Ledger) {
+    let places = case.allocator_settings().filter(|(value, _)| expands_segments(value)).map(|(_, at)| at);
+    let refs = case.refs(places);
+    if !refs.is_empty() {
+        let text = "Segments are already expandable, so fixed segments cannot fragment.";
+        ledger.signal(&[CauseLabel::AllocatorFragmentation], -weight::FAIR, text, &refs);
     }
 }
 

@@ -9,7 +9,7 @@ mod reading;
 
 use super::sink::Sink;
 use super::values;
-use crate::lines::Line;
+use crate::lines::{Line, counted};
 use layout::{Layout, Row, What};
 use rankscope_model::ArtifactKind;
 use reading::{Given, Reading};
@@ -57,7 +57,7 @@ impl Doubt {
     }
 
     fn rows(self) -> String {
-        if self.count == 1 { "1 row".to_owned() } else { format!("{} rows", self.count) }
+        counted(self.count, "row", "rows")
     }
 }
 
@@ -247,8 +247,8 @@ impl CsvReader {
 }
 
 /// The cells of a row, trimmed.
-fn cells(body: &str) -> Vec<&str> {
-    body.split(',').map(str::trim).take(MAX_COLUMNS + 1).collect()
+fn cells(body: &str, separator: char) -> Vec<&str> {
+    body.split(separator).map(str::trim).take(MAX_COLUMNS + 1).collect()
 }
 
 /// Columns of the widest query, twice.

@@ -55,6 +55,8 @@ pub(super) struct Report {
     slice: Option<Slice>,
     process: Option<Process>,
     listed_gpus: usize,
+    /// GPUs whose memory in use is printed, even if as a word in place of a figure.
+    gpus_with_memory: usize,
     is_withheld: bool,
     last_line: u64,
 }
@@ -84,6 +86,7 @@ impl Report {
             slice: None,
             process: None,
             listed_gpus: 0,
+            gpus_with_memory: 0,
             is_withheld: false,
             last_line: 0,
         }
@@ -203,6 +206,9 @@ impl Report {
     }
 
     fn set_size(&mut self, fact: Fact, value: &str, at: &Provenance) {
+        if fact == Fact::Used && self.slice.is_none() {
+            self.gpus_with_memory = self.gpus_with_memory.saturating_add(1);
+        }
         let row = match &mut self.slice {
             Some(slice) => Some(&mut slice.row),
             None => self.gpu.and_then(|at| self.table.devices.get_mut(at)),
@@ -274,6 +280,20 @@ impl Report {
                 "line {line}: the report shows {} of {attached} GPUs, so they are {NUMBERED_BY_ORDER}; upload the report \
                  of all GPUs, or the output of `nvidia-smi -L` too",
                 self.gpus
+            ));
+        }
+        // Every GPU of a report has the same sections, so one that the last lacks was cut off.
+        let lacks = |printed: usize| printed > 0 && printed < self.gpus;
+        let missing = match (lacks(self.gpus_with_memory), lacks(self.listed_gpus)) {
+            (true, _) => Some("memory"),
+            (_, true) => Some("processes"),
+            _ => None,
+        };
+        if let Some(missing) = missing {
+            sink.warn(format!(
+                "line {}: the report that begins at line {line} ends before the {missing} of its last GPU; upload the \
+                 whole report",
+                self.last_line
             ));
         }
         // Physical GPUs first.

@@ -6,6 +6,7 @@ use super::rows::{
     Header, Parsed, cells, could_be_row, is_frame_or_head, parse_device, parse_process, percent, starts_device,
     used_and_total,
 };
+use crate::lines::counted;
 use rankscope_model::{DeviceRow, DeviceTable, Place, ProcessListing, Provenance, Subject, UnixMicros};
 
 /// GPUs or slices beyond this in one table are not real.
@@ -224,7 +225,7 @@ impl Open {
         };
         if self.unread > 0 {
             let (count, first) = (self.unread, self.first_unread);
-            let rows = if count == 1 { "1 row".to_owned() } else { format!("{count} rows") };
+            let rows = counted(count, "row", "rows");
             warnings.push(format!(
                 "line {first}: {rows} of the nvidia-smi table that begins at line {line} could not be read, \
                  probably cut; paste the whole table"

@@ -45,7 +45,7 @@ pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Result<Evidence, 
         return Err(ReadError::OverLimit {
             what: format!("the nesting of the source, at line {line},"),
             limit,
-            advice: "no script that people write nests so deep; upload the training script itself".to_owned(),
+            advice: "such depth is made by programs; upload the training script itself".to_owned(),
         });
     }
     let (script, mut warnings) = understand(&source, ctx)?;

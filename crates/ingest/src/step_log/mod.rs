@@ -16,7 +16,7 @@ pub(crate) mod thin;
 mod tokens;
 
 use crate::context::{ReadContext, ReadError};
-use crate::lines::{Label, Line, RankFrom, Trust};
+use crate::lines::{Label, Line, RankFrom, Trust, lines_from};
 use crate::rank_name::rank_from_name;
 use crate::sniff::TextEncoding;
 use crate::text;
@@ -247,17 +247,16 @@ impl<'c> StepReader<'c> {
         }
         if self.ownerless > 0 {
             warnings.push(format!(
-                "{} with memory figures, the first at line {}, name no rank and no device, so they were left out; \
-                 print the rank on each line, or name the file after it (rank3.log)",
-                lines(self.ownerless),
-                self.first_ownerless
+                "{} no rank and no device for memory figures, which were left out; print the rank on each line, or name \
+                 the file after it (rank3.log)",
+                lines_from(self.ownerless, self.first_ownerless, "names", "name")
             ));
         }
         if untrusted > 0 {
             warnings.push(format!(
-                "{}, the first at line {first_untrusted}, have a number in front that is not the global rank (the \
-                 same number stands for several processes), so they were left out; print the rank on each line",
-                lines(untrusted)
+                "{} a number in front that is not the global rank (the same number stands for several processes), \
+                 and left out; print the rank on each line",
+                lines_from(untrusted, first_untrusted, "has", "have")
             ));
         }
         if dropped > 0 {
@@ -274,10 +273,6 @@ impl<'c> StepReader<'c> {
         }
         (records, warnings)
     }
-}
-
-fn lines(count: u64) -> String {
-    if count == 1 { "1 line".to_owned() } else { format!("{count} lines") }
 }
 
 fn first_line(at: &Provenance) -> u64 {

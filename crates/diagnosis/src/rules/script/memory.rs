@@ -156,12 +156,6 @@ fn allocator(told: &mut Told) {
         let text = "cudnn.benchmark tries algorithms with large workspaces on every new shape.";
         told.signal(&[CauseLabel::CudnnWorkspace], weight::GOOD, text, &benchmark);
     }
-    let config = told.case.scripts.all(FactKind::AllocatorConfig);
-    let expands = |fact: &&ScriptFact| matches!(&fact.what, Fact::AllocatorConfig { value } if value.contains("expandable_segments:True"));
-    if config.iter().any(expands) {
-        let text = "Segments are already expandable, so fixed segments cannot fragment.";
-        told.signal(&[CauseLabel::AllocatorFragmentation], -weight::FAIR, text, &config);
-    }
 }
 
 fn preallocation(told: &mut Told) {

@@ -84,6 +84,7 @@ struct Column {
 pub(super) struct Layout {
     pub(super) what: What,
     columns: Vec<Column>,
+    separator: char,
 }
 
 /// The cells of a row, by field.
@@ -119,7 +120,9 @@ impl Layout {
         }
         let mut columns = Vec::new();
         let mut has_unit_names = false;
-        for cell in body.split(',') {
+        // The tool writes commas; spreadsheets save with what their country has.
+        let separator = [',', ';', '\t'].into_iter().find(|separator| body.contains(*separator)).unwrap_or(',');
+        for cell in body.split(separator) {
             let cell = cell.trim();
             let (name, unit) = match cell.split_once(" [") {
                 Some((name, unit)) => (name, Some(unit.strip_suffix(']')?)),
@@ -134,7 +137,7 @@ impl Layout {
         }
         // The tool prints the unit of every size. A header by hand counts if it has known names only.
         let is_known = has_unit_names || columns.iter().all(|column| column.field != Field::Other);
-        let layout = Self::new(columns)?;
+        let layout = Self { separator, ..Self::new(columns)? };
         let has_size = layout.columns.iter().any(|column| column.field.is_size());
         (is_known || !has_size).then_some(layout)
     }
@@ -166,7 +169,7 @@ impl Layout {
     /// Rows of processes tell themselves: a UUID or bus id of a GPU, a PID, a name that is no GPU's, one size at the
     /// end.
     pub(super) fn guess(body: &str) -> Option<Self> {
-        let cells = cells(body);
+        let cells = cells(body, ',');
         let (last, before) = cells.split_last()?;
         if !has_unit(last) || before.iter().any(|cell| has_unit(cell)) {
             return None;
@@ -214,12 +217,12 @@ impl Layout {
                 column.field = Field::ProcessName;
             }
         }
-        Some(Self { what, columns })
+        Some(Self { what, columns, separator: ',' })
     }
 
     /// The row in a line, if every cell looks like its column. With `needs_units` a bare number is no size.
     pub(super) fn row<'a>(&self, body: &'a str, needs_units: bool) -> Option<Row<'a>> {
-        let texts = cells(body);
+        let texts = cells(body, self.separator);
         let extra = texts.len().checked_sub(self.columns.len())?;
         // A process name may hold commas; everything before it counts from the left, everything behind from the right.
         let name_at = self.columns.iter().position(|column| column.field == Field::ProcessName);
@@ -232,7 +235,7 @@ impl Layout {
             let mut text = std::borrow::Cow::Borrowed(texts.next()?);
             if extra > 0 && Some(at) == name_at {
                 for _ in 0..extra {
-                    text = format!("{text}, {}", texts.next()?).into();
+                    text = format!("{text}{} {}", self.separator, texts.next()?).into();
                 }
             }
             let certain = plausible(*column, &text, needs_units)?;
@@ -247,7 +250,7 @@ impl Layout {
 
     /// Whether a line is the beginning of a row.
     pub(super) fn is_cut_row(&self, body: &str) -> bool {
-        let texts = cells(body);
+        let texts = cells(body, self.separator);
         let Some((_, whole)) = texts.split_last() else { return false };
         texts.len() <= self.columns.len()
             && !whole.is_empty()
@@ -279,7 +282,7 @@ fn plausible(column: Column, text: &str, needs_units: bool) -> Option<bool> {
 /// Whether a line without any header known looks like a row of `nvidia-smi`: every cell a value of its kinds, one of
 /// them a size, and a time, an index or a name of a GPU in front.
 pub(super) fn is_headless_row(body: &str) -> bool {
-    let cells = cells(body);
+    let cells = cells(body, ',');
     let Some(first) = cells.first() else { return false };
     let begins = clock::parse_stamp(first).is_some()
         || values::index(first).is_some()
@@ -366,6 +369,17 @@ mod tests {
         assert!(layout.row("16276 MiB, Tesla P100, 12 W, 3", false).is_none());
         assert!(layout.row("16276 MiB, Tesla P100, 12 MiB", false).is_none());
         assert_eq!(layout.row("16276 MiB, x, [N/A], 3", false).unwrap().size(Field::Used), None);
+    }
+
+    #[test]
+    fn spreadsheets_save_with_semicolons_or_tabs() {
+        for separator in [";", "\t"] {
+            let layout = layout(&["index", "memory.used [MiB]", "memory.total [MiB]"].join(separator));
+            let line = ["3", "12 MiB", "16276 MiB"].join(separator);
+            let row = layout.row(&line, false).unwrap();
+            assert_eq!((row.text(Field::Index), row.size(Field::Used)), (Some("3"), Some(Bytes::from_mib(12))));
+            assert!(layout.row("3, 12 MiB, 16276 MiB", false).is_none());
+        }
     }
 
     #[test]
