@@ -157,6 +157,39 @@ test("the timeline of a live run is read at the full rate, and its end is follow
   await expect(follow).toHaveAttribute("aria-pressed", "false");
 });
 
+test("a job on two nodes is read rank by rank", async ({ page, request }) => {
+  test.slow();
+  const name = `two-${Date.now()}`;
+  const job = `slurm:9${Date.now() % 100_000}`;
+  const nodes = [new Agent(request, `${name}-a`), new Agent(request, `${name}-b`)];
+  // Both have a GPU 0 and a process 4000. The second node holds more, and once far more for a tenth of a second.
+  for (const [n, agent] of nodes.entries()) {
+    await agent.send(-130, node(2), ranks(2, 20_000 + n * 10_000, job, 0, n * 2));
+    for (let second = -130; second < -10; second += 10) {
+      const own = 20_480 + n * 10_000;
+      const spike = n === 1 && second === -70 ? 45_000 : undefined;
+      await agent.send(second, fast(2, 10, own, spike), ranks(2, own - 480, job, 0, n * 2));
+    }
+  }
+  await page.goto("/live");
+  await page.getByRole("region", { name: `Node ${name}-b` }).getByRole("link", { name: /Slurm job/ }).click();
+  await page.waitForURL(/\/runs\/[^/]+$/);
+  // What was diagnosed before the second node came is replaced.
+  await expect(async () => {
+    await page.reload();
+    await expect(page.getByRole("heading", { level: 1 })).toContainText("Ranks 2 and 3 are up to", { timeout: 1_000 });
+  }).toPass({ timeout: 60_000 });
+  await expect(page.locator("#timeline")).toContainText("Memory per rank");
+
+  const at = (seconds: number) => (Date.now() + seconds * 1000) * 1000;
+  const series = await request.get(`${page.url()}/series?points=2000&from=${at(-90)}&to=${at(-30)}`);
+  const columns = (await series.json()).columns as { subject: { rank: number }; x: number[]; y: number[] }[];
+  expect(columns.map(({ subject }) => subject.rank)).toEqual([0, 1, 2, 3]);
+  const highest = columns.map(({ y }) => Math.max(...y) / 2 ** 20);
+  expect(highest).toEqual([20_480, 20_480, 45_000, 30_480]);
+  for (const { x } of columns) expect(x.length).toBeGreaterThan(300);
+});
+
 test("a lost connection shows and heals", async ({ browser }) => {
   test.slow();
   // A server of its own, which goes away and comes back at the same address.

@@ -81,15 +81,17 @@ export const fast = (count: number, seconds: number, own: number, spike?: number
   })),
 });
 
-/** Ranks on their own cards; with `leak`, all but the first also hold so many MiB on card 0. */
-export const ranks = (count: number, own: number, job: string, leak = 0): Line => {
+/**
+ * Ranks on their own cards, `first` the lowest of this node; with `leak`, all but it also hold so many MiB on card 0.
+ */
+export const ranks = (count: number, own: number, job: string, leak = 0, first = 0): Line => {
   const process = (card: number, rank: number, mib: number) => ({
     subject: { device: card },
     pid: 4000 + rank,
     kind: "C",
     name: "python",
     used: mib * MIB,
-    rank: { rank, local_rank: rank, world_size: count, job },
+    rank: { rank: first + rank, local_rank: rank, world_size: first + count, job },
   });
   const all = Array.from({ length: count }, (_, rank) => rank);
   const visits = leak ? all.slice(1).map((rank) => process(0, rank, leak)) : [];

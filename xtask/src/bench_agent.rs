@@ -8,6 +8,7 @@ use crate::layout::Layout;
 use crate::{command, say};
 use anyhow::{Context, Result, bail};
 use flate2::read::GzDecoder;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -23,6 +24,8 @@ const MAX_MEMORY: f64 = 25.0 * 1_048_576.0;
 /// Until everything that happens once has happened.
 const WARM_UP: Duration = Duration::from_secs(5);
 const MEASURED: Duration = Duration::from_secs(20);
+/// Times that the sampler wakes in a second.
+const WAKES: u32 = 10;
 const SCENARIO: &str = "end2end/data/live/healthy.scenario";
 
 /// Builds the agent and the stub, lets the agent work, and prints what it cost; an error if that misses a bar.
@@ -44,14 +47,26 @@ pub fn bench(layout: &Layout) -> Result<()> {
     agent.arg("--proc").arg(folder.path().join("proc")).arg("--spool").arg(folder.path().join("spool"));
     let agent = Running(agent.stdout(Stdio::null()).spawn().context("starting the agent")?);
     say::line(format!("the agent works for {} s", (WARM_UP + MEASURED).as_secs()));
+    let idle = thread::spawn(wake_only);
     thread::sleep(WARM_UP);
-    let (began, before) = (Instant::now(), agent.processor_time()?);
+    let (began, before) = (Instant::now(), agent.processor_times()?);
     thread::sleep(MEASURED);
-    let core = agent.processor_time()?.saturating_sub(before).as_secs_f64() / began.elapsed().as_secs_f64();
+    let (elapsed, after) = (began.elapsed(), agent.processor_times()?);
+    let spent = |of: &BTreeMap<String, Duration>| of.values().sum::<Duration>();
+    let core = spent(&after).saturating_sub(spent(&before)).as_secs_f64() / elapsed.as_secs_f64();
+    let idle = idle.join().ok().flatten().context("no schedstat")?;
     let (memory, most) = (agent.memory("VmRSS:")?, agent.memory("VmHWM:")?);
     drop(agent);
 
     println!("processor  {:>8.3} % of a core (bar {:.1} %)", core * 100.0, MAX_CORE * 100.0);
+    for (thread, time) in &after {
+        let share = time.saturating_sub(before.get(thread).copied().unwrap_or_default()).as_secs_f64();
+        println!("  {thread:<20} {:>6.3} %", share / elapsed.as_secs_f64() * 100.0);
+    }
+    println!(
+        "  {:>27.3} % is what a thread takes on this machine that only wakes {WAKES} times a second",
+        idle * 100.0
+    );
     let mebibytes = |bytes: f64| bytes / 1_048_576.0;
     println!(
         "memory     {:>8.1} MiB resident, {:.1} MiB at most (bar {:.0} MiB)",
@@ -72,20 +87,39 @@ pub fn bench(layout: &Layout) -> Result<()> {
     bail!("the bars were missed: {}", missed.join(", "))
 }
 
+/// Processor time of a task, whose folder in `/proc` this is.
+fn time_of(task: &Path) -> Result<Duration> {
+    let path = task.join("schedstat");
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let nanos = text.split(' ').next().and_then(|first| first.parse().ok()).context("no schedstat")?;
+    Ok(Duration::from_nanos(nanos))
+}
+
+/// Wakes as often as the sampler and does nothing: the share of a core that this takes is the kernel's.
+fn wake_only() -> Option<f64> {
+    let own = Path::new("/proc/thread-self");
+    thread::sleep(WARM_UP);
+    let (began, before) = (Instant::now(), time_of(own).ok()?);
+    while began.elapsed() < MEASURED {
+        thread::sleep(Duration::from_secs(1) / WAKES);
+    }
+    Some(time_of(own).ok()?.saturating_sub(before).as_secs_f64() / began.elapsed().as_secs_f64())
+}
+
 /// An agent at work, killed when this is dropped.
 struct Running(Child);
 
 impl Running {
-    /// Of all its threads, to the nanosecond.
-    fn processor_time(&self) -> Result<Duration> {
+    /// Of each of its threads, by name, to the nanosecond.
+    fn processor_times(&self) -> Result<BTreeMap<String, Duration>> {
         let tasks = format!("/proc/{}/task", self.0.id());
-        let mut nanos = 0;
+        let mut times = BTreeMap::new();
         for task in fs::read_dir(&tasks).with_context(|| format!("{tasks}: the agent has ended"))? {
-            let path = task?.path().join("schedstat");
-            let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-            nanos += text.split(' ').next().and_then(|first| first.parse::<u64>().ok()).context("no schedstat")?;
+            let path = task?.path();
+            let name = fs::read_to_string(path.join("comm"))?.trim().to_owned();
+            *times.entry(name).or_default() += time_of(&path)?;
         }
-        Ok(Duration::from_nanos(nanos))
+        Ok(times)
     }
 
     fn memory(&self, field: &str) -> Result<f64> {

@@ -1,13 +1,16 @@
 //! The evidence prepared for the rules, once per diagnosis: tables sorted out, steps aligned, the comparison chosen.
 
 use crate::after::{self, After};
-use crate::imbalance::{self, Comparison, Spread};
+use crate::imbalance::{self, Comparison, Source, Spread};
 use crate::input::InputView;
+use crate::nodes::{self, Home, Homes};
 use crate::policy::Policy;
 use crate::script::ScriptView;
 use crate::steps::{StepView, is_training};
 use crate::tables::TableView;
-use rankscope_model::{Evidence, EvidenceRef, Fact, FactKind, LaunchSetting, Provenance, StepRecord, Subject};
+use rankscope_model::{
+    ArtifactId, ArtifactKind, Evidence, EvidenceRef, Fact, FactKind, LaunchSetting, Provenance, StepRecord, Subject,
+};
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 
@@ -31,6 +34,11 @@ pub(crate) struct Case<'a> {
     pub main: Option<(Comparison, Spread)>,
     /// A later reading without the gap.
     pub after: Option<After>,
+    /// Of a job on several nodes, where each rank is at home.
+    pub homes: Homes,
+    /// What rules about one node's cards look at: the reported comparison, or, where that is of ranks on several nodes,
+    /// the one of the cards beside the heaviest.
+    pub on_cards: Option<(Comparison, Spread)>,
     /// Every comparison, for rules that look at a certain quantity.
     pub comparisons: Vec<Comparison>,
     /// References to the training records: many rules rest on all of them, and a log has hundreds of thousands.
@@ -45,23 +53,59 @@ impl<'a> Case<'a> {
         let mut case = Self {
             evidence,
             policy,
-            table_series: series(&tables),
+            table_series: series(&tables, evidence),
             tables,
             input: InputView::new(&steps, policy),
             scripts: ScriptView::new(evidence, None),
             steps,
             main: None,
+            homes: Homes::new(),
+            on_cards: None,
             after: None,
             comparisons: Vec::new(),
             training: OnceCell::new(),
         };
+        case.homes = nodes::homes(&case.table_series, |members| case.focus_of(members).map(|(_, view)| view), policy);
         case.comparisons = imbalance::comparisons(&case);
         case.main = imbalance::choose(&case, &case.comparisons);
+        case.on_cards = case.cards_of_main();
         case.after = after::find(&case);
         if let Some(file) = case.after.as_ref().and_then(|after| after.artifact(&case)) {
             case.scripts = ScriptView::new(evidence, Some(file));
         }
         case
+    }
+
+    fn cards_of_main(&self) -> Option<(Comparison, Spread)> {
+        let main = self.main.as_ref()?;
+        let Some(home) = self.home_of_heaviest() else { return Some(main.clone()) };
+        let series = self.table_series.get(home.series)?;
+        let is_beside = |comparison: &&Comparison| {
+            matches!(&comparison.source, Source::Tables(of) if of == series) && comparison.value(home.card).is_some()
+        };
+        let beside = self.comparisons.iter().find(is_beside)?;
+        Some((beside.clone(), beside.spread(self.policy)?))
+    }
+
+    /// Where the heaviest rank of a job on several nodes is at home, if ranks over nodes are what is compared.
+    pub fn home_of_heaviest(&self) -> Option<Home> {
+        let (comparison, spread) = self.main.as_ref().filter(|(comparison, _)| comparison.source == Source::Nodes)?;
+        let rank = spread.heaviest.first().copied().or_else(|| comparison.heaviest())?;
+        self.homes.get(&rank).copied()
+    }
+
+    /// Whether what stands out is this card of the node that is looked at, or the rank that runs on it.
+    pub fn is_on(&self, heavy: Subject, card: Subject) -> bool {
+        match self.homes.get(&heavy) {
+            Some(home) => home.card == card && Some(home.series) == self.home_of_heaviest().map(|focus| focus.series),
+            // Where nothing tells, ranks are counted as cards are.
+            None => heavy == card || heavy.device().or(heavy.rank()) == card.device(),
+        }
+    }
+
+    /// `GPU 3 of node-b` for a rank of a job on several nodes.
+    pub fn place_of(&self, rank: Subject) -> Option<String> {
+        nodes::place_of(&self.homes, rank, &self.table_series, &self.tables, self.evidence)
     }
 
     /// The table of a series that shows most: most visits, then processes at all (a CSV loop of the same cards lists
@@ -75,6 +119,10 @@ impl<'a> Case<'a> {
 
     /// The table that process rules look at: of the series with the most cards, the one that shows most.
     pub fn focus(&self) -> Option<(usize, &TableView<'a>)> {
+        // Of several nodes the one of the heaviest rank.
+        if let Some(series) = self.home_of_heaviest().and_then(|home| self.table_series.get(home.series)) {
+            return self.focus_of(series);
+        }
         self.table_series
             .iter()
             .filter_map(|series| self.focus_of(series))
@@ -122,7 +170,7 @@ impl<'a> Case<'a> {
             let value = comparison.value(subject)?;
             (spread.heaviest.contains(&subject) && !spread.is_low_outlier).then(|| value.saturating_sub(spread.median))
         };
-        if let Some(gap) = self.main.as_ref().and_then(of) {
+        if let Some(gap) = self.main.as_ref().and_then(of).or_else(|| self.on_cards.as_ref().and_then(of)) {
             return Some(gap);
         }
         self.comparisons.iter().filter_map(|c| of(&(c.clone(), c.spread(self.policy)?))).max()
@@ -148,9 +196,11 @@ impl<'a> Case<'a> {
 /// Tables of the same cards that share a process are one job over time; by time where every table has one, else as
 /// they came. Tables of equal cards without a common process are other runs or other nodes and stay apart; a table
 /// that lists no process joins whichever comes first.
-fn series(tables: &[TableView]) -> Vec<Vec<usize>> {
+fn series(tables: &[TableView], evidence: &Evidence) -> Vec<Vec<usize>> {
     struct Group {
         cards: Vec<(Subject, Option<u64>)>,
+        /// The record of a node, which is of no other node.
+        record: Option<ArtifactId>,
         pids: BTreeSet<u32>,
         members: Vec<usize>,
     }
@@ -161,15 +211,23 @@ fn series(tables: &[TableView]) -> Vec<Vec<usize>> {
             continue;
         }
         let pids: BTreeSet<u32> = view.processes.keys().copied().collect();
+        let artifact = view.table.at.artifact;
+        let is_record = evidence
+            .artifacts
+            .get(artifact.0 as usize)
+            .is_some_and(|artifact| artifact.kind == ArtifactKind::LiveRecord);
+        let record = is_record.then_some(artifact);
         let joins = |group: &&mut Group| {
-            group.cards == cards && (group.pids.is_empty() || pids.is_empty() || !group.pids.is_disjoint(&pids))
+            group.cards == cards
+                && group.record == record
+                && (group.pids.is_empty() || pids.is_empty() || !group.pids.is_disjoint(&pids))
         };
         match groups.iter_mut().find(joins) {
             Some(group) => {
                 group.members.push(index);
                 group.pids.extend(pids);
             }
-            None => groups.push(Group { cards, pids, members: vec![index] }),
+            None => groups.push(Group { cards, record, pids, members: vec![index] }),
         }
     }
     let time = |index: &usize| tables.get(*index).and_then(|view| view.table.time);

@@ -131,7 +131,7 @@ impl Seen {
     pub fn of(case: &Case, phase: Option<Phase>) -> Self {
         let evidence = case.evidence;
         match case.main.as_ref().map(|(comparison, _)| &comparison.source) {
-            Some(Source::Tables(_)) => Self::Tables,
+            Some(Source::Tables(_) | Source::Nodes) => Self::Tables,
             Some(Source::Steps | Source::Step(_)) => Self::Steps(phase),
             Some(Source::Snapshots) => Self::Snapshots,
             Some(Source::Traces) => Self::Traces,

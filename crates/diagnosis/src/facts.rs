@@ -24,15 +24,16 @@ pub(crate) fn facts(case: &Case) -> RunFacts {
     for comparison in compared {
         let known = peaks.iter().any(|entry| entry.quantity == comparison.quantity && entry.phase.is_none());
         if !known && !matches!(comparison.source, Source::Steps | Source::Step(_)) {
-            peaks.push(of_comparison(comparison));
+            peaks.push(of_comparison(case, comparison));
         }
     }
     RunFacts { peaks, input: input(case), cards: cards(case), frameworks: frameworks(case) }
 }
 
-fn of_comparison(comparison: &Comparison) -> PhasePeaks {
+fn of_comparison(case: &Case, comparison: &Comparison) -> PhasePeaks {
     let moments = match &comparison.source {
         Source::Tables(tables) => tables.len() as u64,
+        Source::Nodes => case.tables.len() as u64,
         _ => 1,
     };
     PhasePeaks {

@@ -45,6 +45,7 @@ pub(crate) fn figures(case: &Case, diagnosis: &Diagnosis) -> Figures {
 
 fn timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject>) -> Option<Timeline> {
     steps_timeline(case, diagnosis, accused)
+        .or_else(|| nodes_timeline(case, diagnosis, accused))
         .or_else(|| tables_timeline(case, diagnosis, accused))
         .or_else(|| recorded_timeline(case, accused))
 }
@@ -223,6 +224,33 @@ fn extend_span(spans: &mut Vec<PhaseSpan>, phase: Option<Phase>, x: i64) {
         Some(last) if last.phase == phase => last.to = last.to.max(x),
         _ => spans.push(PhaseSpan { phase, from: x, to: x }),
     }
+}
+
+/// The ranks of a job on several nodes, each by the use of its card.
+fn nodes_timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject>) -> Option<Timeline> {
+    let mut lines = Lines::new();
+    for (time, _, used) in crate::nodes::moments(&case.homes, &case.table_series, &case.tables)? {
+        for (rank, used) in used {
+            let line = lines.entry(rank).or_default();
+            line.0.push(time);
+            line.1.push(used);
+        }
+    }
+    let lines = drawable(lines)?;
+    let of_nodes = case.comparisons.iter().find(|comparison| comparison.source == Source::Nodes);
+    let marks = if diagnosis.imbalance.as_ref().is_some_and(|imbalance| imbalance.opens_at.is_some()) {
+        first_apart(&lines, accused, case)
+    } else {
+        None
+    };
+    Some(Timeline {
+        quantity: Quantity::DeviceUsed,
+        axis: SeriesAxis::UnixMicros,
+        lines: reduced(lines, accused, case),
+        capacity: of_nodes.and_then(common_capacity),
+        phases: vec![],
+        marks: marks.map(|x| TimelineMark { x, text: "gap opens".to_owned() }).into_iter().collect(),
+    })
 }
 
 fn tables_timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject>) -> Option<Timeline> {
@@ -416,8 +444,14 @@ fn peaks(case: &Case, accused: &BTreeSet<Subject>) -> Option<Peaks> {
     Some(Peaks { quantity, bars, median: Bytes(median), capacity, per_node: per_node(case), at })
 }
 
-/// Ranks on each node, where the job's launch says.
+/// Ranks on each node, where the nodes' records show it or the job's launch says it.
 fn per_node(case: &Case) -> Option<u32> {
+    if !case.homes.is_empty() {
+        let series: Vec<usize> = case.homes.values().map(|home| home.series).collect();
+        let runs: BTreeSet<usize> = series.chunk_by(|a, b| a == b).map(<[usize]>::len).collect();
+        let are_even = runs.len() == 1;
+        return runs.first().filter(|_| are_even).and_then(|n| u32::try_from(*n).ok()).filter(|n| *n >= 2);
+    }
     let facts = case.evidence.launches.iter().flat_map(|launch| &launch.facts);
     let said = facts.filter_map(|fact| match fact.what {
         LaunchSetting::ProcessesPerNode(n) | LaunchSetting::GpusPerNode(n) => Some(n),
@@ -437,6 +471,7 @@ pub(crate) fn common_capacity(comparison: &Comparison) -> Option<Bytes> {
 
 fn composition(case: &Case, accused: &BTreeSet<Subject>) -> Vec<Composition> {
     let mut found = match case.focus_with_memory() {
+        Some(_) if !case.homes.is_empty() => of_nodes(case, accused),
         Some(view) => view.gpus.iter().filter_map(|gpu| of_card(case, view, gpu, accused)).collect(),
         None => Vec::new(),
     };
@@ -513,6 +548,16 @@ fn of_card(case: &Case, view: &TableView, gpu: &Gpu, accused: &BTreeSet<Subject>
         source: source(case, &places),
         accused: accused.contains(&gpu.subject),
     })
+}
+
+/// The card of each rank of a job on several nodes, under the rank's name.
+fn of_nodes(case: &Case, accused: &BTreeSet<Subject>) -> Vec<Composition> {
+    let card = |(rank, home): (&Subject, &crate::nodes::Home)| {
+        let (_, view) = case.focus_of(case.table_series.get(home.series)?)?;
+        let found = of_card(case, view, view.gpu(home.card)?, accused)?;
+        Some(Composition { subject: *rank, accused: accused.contains(rank), ..found })
+    };
+    case.homes.iter().filter_map(card).collect()
 }
 
 /// Allocated and cached of a card's own process, from a message of the same moment: its process figure must agree.

@@ -33,6 +33,8 @@ pub(crate) struct Comparison {
 pub(crate) enum Source {
     /// Device tables (positions in [`Case::tables`]); with several, the largest value per card.
     Tables(Vec<usize>),
+    /// Device tables of several nodes, the largest value of the card of each rank.
+    Nodes,
     /// Largest value per rank over the training records, or over all records.
     Steps,
     /// One position of the step records.
@@ -134,6 +136,7 @@ impl Comparison {
 /// Every comparison that the evidence allows, most telling kinds first.
 pub(crate) fn comparisons(case: &Case) -> Vec<Comparison> {
     let mut found = from_steps(case);
+    found.extend(crate::nodes::comparisons(&case.homes, &case.table_series, &case.tables, case.policy));
     found.extend(from_tables(case));
     found.extend(from_snapshots(case));
     found.extend(crate::traces::comparisons(case));
@@ -426,6 +429,7 @@ fn opens_at(case: &Case, comparison: &Comparison, spread: &Spread) -> Option<Ope
     match &comparison.source {
         Source::Steps | Source::Step(_) => opens_at_step(case, comparison, heaviest, spread.is_low_outlier),
         Source::Tables(series) => opens_at_table(case, series, comparison, heaviest, spread.is_low_outlier),
+        Source::Nodes => opens_at_moment(case, comparison, heaviest, spread.is_low_outlier),
         Source::Snapshots | Source::Traces | Source::Ooms => None,
     }
 }
@@ -541,6 +545,29 @@ fn opens_at_table(
     let text = match position.checked_sub(1).and_then(&name) {
         Some(before) => format!("between {before} and {}", name(position)?),
         None => format!("in the first table ({})", name(position)?),
+    };
+    Some(OpensAt { step: None, phase: None, text })
+}
+
+fn opens_at_moment(case: &Case, comparison: &Comparison, heaviest: Subject, is_low: bool) -> Option<OpensAt> {
+    let moments = crate::nodes::moments(&case.homes, &case.table_series, &case.tables)?;
+    // What counts is the largest so far: before each rank was read once, nobody is ahead.
+    let mut missing: BTreeSet<Subject> = comparison.values.iter().map(|(subject, _)| *subject).collect();
+    let all_read = moments.iter().position(|(.., section)| {
+        missing.retain(|subject| !section.iter().any(|(read, _)| read == subject));
+        missing.is_empty()
+    })?;
+    let (begin, later) = moments.split_at_checked(all_read.checked_add(1)?)?;
+    let first: CrossSection = begin.iter().flat_map(|(.., section)| section.clone()).collect();
+    let sections = std::iter::once(first.as_slice()).chain(later.iter().map(|(.., section)| section.as_slice()));
+    let position = opening(case.policy, sections, heaviest, is_low)?.checked_add(all_read)?;
+    let name = |at: usize| {
+        moments.get(at).map(|(_, view, _)| table_name(case, &view.table.at, view.table.time_text.as_deref()))
+    };
+    let text = if position == all_read {
+        format!("in the first reading of all ({})", name(position)?)
+    } else {
+        format!("at {}", name(position)?)
     };
     Some(OpensAt { step: None, phase: None, text })
 }

@@ -18,6 +18,7 @@ mod fixes;
 mod imbalance;
 mod input;
 mod links;
+mod nodes;
 mod plausible;
 mod policy;
 mod questions;
@@ -138,7 +139,7 @@ fn note_left_out(case: &Case, ledger: &mut Ledger) {
         return;
     };
     let item = match case.main.as_ref().map(|(comparison, _)| &comparison.source) {
-        Some(imbalance::Source::Tables(_)) => Item::DeviceVisibility,
+        Some(imbalance::Source::Tables(_) | imbalance::Source::Nodes) => Item::DeviceVisibility,
         _ => Item::BatchDivisibility,
     };
     ledger.claim(combine::Claim {

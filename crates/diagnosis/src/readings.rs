@@ -22,7 +22,10 @@ impl<'a> Readings<'a> {
     /// left out; where a card falls idle in between, other jobs came and went, and no curve is of one job.
     pub fn new(case: &Case<'a>, least: usize) -> Option<Self> {
         let mut files: BTreeMap<(usize, ArtifactId), Vec<usize>> = BTreeMap::new();
-        for (series, members) in case.table_series.iter().enumerate() {
+        // Of several nodes the one that is looked at.
+        let node = case.home_of_heaviest().map(|home| home.series);
+        let is_of_node = |series: usize| node.is_none_or(|node| node == series);
+        for (series, members) in case.table_series.iter().enumerate().filter(|(series, _)| is_of_node(*series)) {
             for index in members {
                 let artifact = case.tables.get(*index)?.table.at.artifact;
                 files.entry((series, artifact)).or_default().push(*index);

@@ -62,7 +62,9 @@ fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next) -> Stri
         format!("{}{figures}; why is not settled.", head.trim_end_matches(','))
     };
     if let Some((cause, mechanism)) = first.zip(mechanism.as_ref())
-        && ledger.filled_by(cause.label).is_some_and(|card| !spread.heaviest.iter().any(|heavy| is_on(*heavy, card)))
+        && ledger
+            .filled_by(cause.label)
+            .is_some_and(|card| !spread.heaviest.iter().any(|heavy| case.is_on(*heavy, card)))
     {
         return format!("{} Beside it: {} {}", unsettled(), mechanism.alone, settle(next));
     }
@@ -93,11 +95,6 @@ fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next) -> Stri
         let _ = write!(text, " {}.", words::capital(&rest.join("; ")));
     }
     text
-}
-
-/// Whether what stands out is this card, or the rank that runs on it where ranks are counted as cards are.
-fn is_on(heavy: Subject, card: Subject) -> bool {
-    heavy == card || heavy.device().or(heavy.rank()) == card.device()
 }
 
 /// From ten times the median on, two figures say more than their ratio.
@@ -133,13 +130,13 @@ fn headline_of_all(case: &Case, comparison: &Comparison, spread: &Spread) -> (St
             _ => format!("the {} other {group}s", words::count(rest)),
         };
         let verb = if heavy.len() == 1 { "holds" } else { "hold" };
-        let who = words::capital(&words::subjects(&heavy));
+        let who = who(case, &heavy);
         return (format!("{who} {verb} up to {} more than {base}", Bytes(spread.gap())), Some(figures));
     }
     let mut heavy = spread.heaviest.clone();
     heavy.sort_unstable();
     let many = heavy.len() > 1;
-    let who = words::capital(&words::subjects(&heavy));
+    let who = who(case, &heavy);
     let hold = if many { "hold" } else { "holds" };
     if nobody_works_on(case, *first) {
         return (format!("{who} {hold} {} although no process works there,", Bytes(spread.max)), None);
@@ -165,6 +162,16 @@ fn headline_of_all(case: &Case, comparison: &Comparison, spread: &Spread) -> (St
         format!("{who} {are} {up_to}{} above {base}{tail}", words::percent(above))
     };
     (text, Some(figures))
+}
+
+/// `GPU 0`, `Ranks 2 and 5`, `Rank 11 (GPU 3 of node-b)`.
+fn who(case: &Case, heavy: &[Subject]) -> String {
+    let place = match heavy {
+        [only] => case.place_of(*only),
+        _ => None,
+    };
+    let place = place.map_or_else(String::new, |place| format!(" ({place})"));
+    format!("{}{place}", words::capital(&words::subjects(heavy)))
 }
 
 /// All processes on that card are at home elsewhere.

@@ -10,9 +10,9 @@ use crate::context::{Limits, ReadContext};
 use crate::lines::{Line, for_each_line, lines_from};
 use crate::sniff::TextEncoding;
 use rankscope_model::{
-    ArtifactKind, Bytes, DeviceRow, Evidence, LIVE_FORMAT, LiveDevice, LiveLine, LiveMemory, LiveNode, LiveProcess,
-    LiveProcesses, LiveRecord, LiveState, LiveStateKind, MIB, ProcessListing, ProcessRow, Provenance, Subject,
-    UnixMicros,
+    ArtifactKind, Bytes, DeviceRow, Evidence, LIVE_FORMAT, LiveColumn, LiveDevice, LiveLine, LiveMemory, LiveNode,
+    LiveProcess, LiveProcesses, LiveRecord, LiveState, LiveStateKind, MIB, ProcessListing, ProcessRow, Provenance,
+    Subject, UnixMicros,
 };
 use readings::{Reading, Readings};
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,13 +58,19 @@ struct Listed {
     used: BTreeMap<Subject, Bytes>,
     /// How far from the list those figures were read, in microseconds.
     apart: u64,
+    /// The least and the most that each card used while the lists were gathered, one card after the other.
+    bands: Bands,
 }
+
+type Bands = BTreeMap<Subject, (u64, u64)>;
 
 struct Reader<'c> {
     ctx: &'c ReadContext<'c>,
     node: Rc<LiveNode>,
     used: BTreeMap<Subject, Bytes>,
     used_at: Option<UnixMicros>,
+    /// Of the last line of samples.
+    bands: Bands,
     listed: Option<Listed>,
     readings: Readings,
     ranks: BTreeSet<u32>,
@@ -79,8 +85,12 @@ struct Reader<'c> {
 impl Listed {
     /// What the list is worth once the cards use so much.
     fn listing_at(&self, used: &BTreeMap<Subject, Bytes>) -> ProcessListing {
+        // A card that moves while the lists are gathered has figures of another moment than its list.
+        let moves = |subject: &Subject| {
+            self.bands.get(subject).is_some_and(|(least, most)| most.saturating_sub(*least) > STALE)
+        };
         let has_moved = |(subject, now): (&Subject, &Bytes)| {
-            self.used.get(subject).is_some_and(|then| now.0.abs_diff(then.0) > STALE)
+            moves(subject) || self.used.get(subject).is_some_and(|then| now.0.abs_diff(then.0) > STALE)
         };
         match self.listing {
             ProcessListing::Listed if used.iter().any(has_moved) => ProcessListing::Partial,
@@ -96,6 +106,7 @@ impl<'c> Reader<'c> {
             node: Rc::default(),
             used: BTreeMap::new(),
             used_at: None,
+            bands: Bands::new(),
             listed: None,
             readings: Readings::new(ctx.limits.max_device_rows, ctx.limits.max_tables),
             ranks: BTreeSet::new(),
@@ -176,7 +187,8 @@ impl<'c> Reader<'c> {
         };
         let rows =
             processes.processes.into_iter().take(MAX_PROCESSES).map(|process| process_row(process, at)).collect();
-        self.listed = Some(Listed { time: at.time, listing, rows, used: self.used.clone(), apart });
+        let (used, bands) = (self.used.clone(), self.bands.clone());
+        self.listed = Some(Listed { time: at.time, listing, rows, used, apart, bands });
     }
 
     fn state(&mut self, state: &LiveState, t: UnixMicros) {
@@ -227,8 +239,14 @@ impl<'c> Reader<'c> {
             {
                 listed.apart = apart(&nearest);
                 listed.used = read_at(nearest, self.used.clone());
+                let before = |sample: usize| time_of(sample) <= moment;
+                for (subject, (least, most)) in bands_of(columns(), before) {
+                    let band = listed.bands.entry(subject).or_insert((least, most));
+                    *band = (band.0.min(least), band.1.max(most));
+                }
             }
         }
+        self.bands = bands_of(columns(), |_| true);
         for column in columns() {
             if let Some(last) = column.used.iter().rev().copied().flatten().next() {
                 put(&mut self.used, column.subject, last);
@@ -274,6 +292,16 @@ impl<'c> Reader<'c> {
         info.devices = self.devices.into_iter().collect();
         Evidence { artifacts: vec![info], device_tables, ..Evidence::default() }
     }
+}
+
+/// The least and the most of each column, of the samples that count.
+fn bands_of<'c>(columns: impl Iterator<Item = &'c LiveColumn>, counts: impl Fn(usize) -> bool) -> Bands {
+    let band = |column: &LiveColumn| {
+        let counted = || column.used.iter().enumerate().filter(|(sample, _)| counts(*sample));
+        let used = || counted().filter_map(|(_, used)| Some((*used)?.0));
+        Some((column.subject, (used().min()?, used().max()?)))
+    };
+    columns.filter_map(band).collect()
 }
 
 fn row_of(device: &LiveDevice, at: &Provenance) -> DeviceRow {
@@ -404,6 +432,27 @@ mod tests {
             listings,
             [ProcessListing::Missing, ProcessListing::Listed, ProcessListing::Listed, ProcessListing::Partial]
         );
+    }
+
+    #[test]
+    fn a_card_that_moves_while_the_lists_are_gathered_is_not_held_against_them() {
+        let memory = |micros: u64, used: [u64; 3]| {
+            let [a, b, c] = used;
+            format!(
+                r#"{{"seq":2,"t":{micros},"type":"memory","dt_us":[0,300000,600000],"devices":[{{"subject":{{"device":0}},"used":[{a},{b},{c}]}}]}}"#
+            )
+        };
+        let list = r#"{"seq":1,"t":1764467298600000,"type":"processes","listing":"listed","processes":[]}"#;
+        let listing = |before: [u64; 3], while_gathered: [u64; 3]| {
+            let lines =
+                [memory(1_764_467_297_000_000, before), list.to_owned(), memory(1_764_467_298_000_000, while_gathered)];
+            let text = [&[HEAD.to_owned(), NODE.to_owned()][..], &lines].concat().join("\n");
+            read_text(&text).device_tables.last().unwrap().listing
+        };
+        // A wave that is back where it was when the last list came.
+        assert_eq!(listing([9; 3], [2 * STALE, 9, 2 * STALE]), ProcessListing::Partial);
+        assert_eq!(listing([2 * STALE, 9, 9], [9; 3]), ProcessListing::Partial);
+        assert_eq!(listing([9; 3], [9; 3]), ProcessListing::Listed);
     }
 
     #[test]

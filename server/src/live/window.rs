@@ -8,7 +8,7 @@ use super::{
     state::Node,
 };
 use crate::series::{Column, QuantitySeries, Window};
-use rankscope_model::{LiveRecord, Quantity, SeriesAxis, Subject};
+use rankscope_model::{Bytes, LiveRecord, Quantity, SeriesAxis, Subject};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -30,10 +30,26 @@ const AHEAD: i64 = 60_000_000;
 #[derive(Debug, Clone)]
 struct Wanted {
     folder: PathBuf,
-    node: String,
-    subjects: BTreeSet<Subject>,
+    nodes: BTreeMap<String, Part>,
+}
+
+/// What is wanted of one node.
+#[derive(Debug, Clone)]
+struct Part {
+    /// Its cards, and the name under which each is shown.
+    names: BTreeMap<Subject, Subject>,
     from: i64,
     to: i64,
+}
+
+impl Wanted {
+    fn from(&self) -> i64 {
+        self.nodes.values().map(|part| part.from).min().unwrap_or(i64::MAX)
+    }
+
+    fn to(&self) -> i64 {
+        self.nodes.values().map(|part| part.to).max().unwrap_or(i64::MIN)
+    }
 }
 
 impl Live {
@@ -44,8 +60,8 @@ impl Live {
         of_job.map(|(node, job)| job.gone_since.unwrap_or(node.time)).max()
     }
 
-    /// Every sample of a job's cards within the window. `shown` is the reduced course: it tells which of several nodes is
-    /// drawn, and the outermost ends.
+    /// Every sample of a job's cards within the window. `shown` is the reduced course: it tells which node is drawn, or
+    /// which ranks of all nodes, and the outermost ends.
     ///
     /// `None` where the reduced course is all that there is: the window is too long, the job is forgotten, or nothing of
     /// that time is left in the log.
@@ -57,20 +73,33 @@ impl Live {
         let (first, last) = (*known.first()?, *known.last()?);
         let wanted = {
             let state = lock(&self.state);
-            let drawn = |node: &Node| node.moments.list().iter().filter(|moment| known.contains(&moment.time)).count();
-            let of_job = state.nodes().iter().filter(|(_, node)| node.jobs.contains_key(key));
-            let (count, name, node) = of_job.map(|(name, node)| (drawn(node), name, node)).max_by_key(|(n, ..)| *n)?;
-            let job = node.jobs.get(key).filter(|_| count > 0)?;
-            Wanted {
-                folder: self.folder.clone(),
-                node: name.clone(),
-                subjects: job.subjects.clone(),
+            let part = |node: &Node, names: BTreeMap<Subject, Subject>| {
+                let job = node.jobs.get(key)?;
                 // What the cards held before and after the job is no part of it.
-                from: window.from.unwrap_or(first).max(job.first),
-                to: window.to.unwrap_or(last).min(job.gone_since.unwrap_or(i64::MAX)),
-            }
+                let from = window.from.unwrap_or(first).max(job.first);
+                let to = window.to.unwrap_or(last).min(job.gone_since.unwrap_or(i64::MAX));
+                (!names.is_empty()).then_some(Part { names, from, to })
+            };
+            let of_job = || state.nodes().iter().filter(|(_, node)| node.jobs.contains_key(key));
+            let ranks: BTreeSet<Subject> =
+                shown.columns.iter().map(|column| column.subject).filter(|subject| subject.rank().is_some()).collect();
+            let nodes = if ranks.is_empty() {
+                // Cards are of one node: the one whose moments are drawn.
+                let drawn =
+                    |node: &Node| node.moments.list().iter().filter(|moment| known.contains(&moment.time)).count();
+                let (count, name, node) =
+                    of_job().map(|(name, node)| (drawn(node), name, node)).max_by_key(|(n, ..)| *n)?;
+                let job = node.jobs.get(key).filter(|_| count > 0)?;
+                let names = job.subjects.iter().map(|subject| (*subject, *subject)).collect();
+                BTreeMap::from([(name.clone(), part(node, names)?)])
+            } else {
+                let named = |node: &Node| homes(node).into_iter().filter(|(_, rank)| ranks.contains(rank)).collect();
+                of_job().filter_map(|(name, node)| Some((name.clone(), part(node, named(node))?))).collect()
+            };
+            Wanted { folder: self.folder.clone(), nodes }
         };
-        if wanted.from >= wanted.to || wanted.to.saturating_sub(wanted.from) > MOST {
+        let (from, to) = (wanted.from(), wanted.to());
+        if from >= to || to.saturating_sub(from) > MOST {
             return None;
         }
         let read = tokio::task::spawn_blocking(move || samples(&wanted)).await;
@@ -90,6 +119,30 @@ impl Live {
     }
 }
 
+/// The card on which each rank of a node holds most, as last listed. A card with several ranks bears the name of the
+/// lowest, as in the diagnosis.
+fn homes(node: &Node) -> BTreeMap<Subject, Subject> {
+    let mut home_of: BTreeMap<Subject, (Subject, Option<Bytes>)> = BTreeMap::new();
+    for moment in node.moments.list() {
+        let mut now: BTreeMap<Subject, (Subject, Option<Bytes>)> = BTreeMap::new();
+        for process in &moment.listed.processes {
+            // Helpers have their rank's environment.
+            let of_rank = process.rank.as_ref().filter(|rank| rank.helper_of.is_none());
+            let Some(rank) = of_rank.map(|rank| Subject::Rank(rank.rank)) else { continue };
+            let home = now.entry(rank).or_insert((process.subject, process.used));
+            if process.used > home.1 {
+                *home = (process.subject, process.used);
+            }
+        }
+        home_of.extend(now);
+    }
+    let mut names = BTreeMap::new();
+    for (rank, (card, _)) in home_of {
+        names.entry(card).or_insert(rank);
+    }
+    names
+}
+
 /// What the log no longer has of a column, before and after what it has, as the reduced course tells it.
 fn completed(full: Column, shown: &QuantitySeries) -> Column {
     let (Some(first), Some(last)) = (full.x.first().copied(), full.x.last().copied()) else { return full };
@@ -103,21 +156,22 @@ fn completed(full: Column, shown: &QuantitySeries) -> Column {
 
 /// Samples by card, each once and in order of time.
 fn samples(wanted: &Wanted) -> io::Result<Vec<Column>> {
-    let Wanted { folder, node, subjects, from, to } = wanted;
-    let earliest = from.saturating_sub(AHEAD);
+    let earliest = wanted.from().saturating_sub(AHEAD);
     let since = u64::try_from(earliest).map_or(SystemTime::UNIX_EPOCH, |micros| {
         // A second for clocks of files that are coarser than ours.
         SystemTime::UNIX_EPOCH + Duration::from_micros(micros).saturating_sub(Duration::from_secs(1))
     });
-    let latest = to.saturating_add(LATE);
+    let latest = wanted.to().saturating_add(LATE);
     let mut found: BTreeMap<Subject, Vec<(i64, u64)>> = BTreeMap::new();
     let mut count = 0usize;
-    let is_wanted =
-        |head: &log::FrameHead| head.received > latest || (head.owner == *node && head.received >= earliest);
-    log::look_back(folder, since, &is_wanted, &mut |head, body| {
+    let is_wanted = |head: &log::FrameHead| {
+        head.received > latest || (wanted.nodes.contains_key(&head.owner) && head.received >= earliest)
+    };
+    log::look_back(&wanted.folder, since, &is_wanted, &mut |head, body| {
         if head.received > latest {
             return ControlFlow::Break(());
         }
+        let Some(Part { names, from, to }) = wanted.nodes.get(&head.owner) else { return ControlFlow::Continue(()) };
         let Ok(mut batch) = batch::read(&body, head.gzip) else { return ControlFlow::Continue(()) };
         if let Some(known) = head.known {
             batch.keep_after(known);
@@ -127,8 +181,9 @@ fn samples(wanted: &Wanted) -> io::Result<Vec<Column>> {
         };
         for line in lines {
             let LiveRecord::Memory(memory) = &line.record else { continue };
-            for column in memory.devices.iter().filter(|column| subjects.contains(&column.subject)) {
-                let course = found.entry(column.subject).or_default();
+            for column in &memory.devices {
+                let Some(name) = names.get(&column.subject) else { continue };
+                let course = found.entry(*name).or_default();
                 for (used, dt) in column.used.iter().zip(&memory.dt_us) {
                     let time = line.t.0.saturating_add(i64::from(*dt));
                     if let Some(used) = used.filter(|_| (*from..=*to).contains(&time)) {

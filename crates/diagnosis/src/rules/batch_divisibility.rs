@@ -303,7 +303,7 @@ fn explained(case: &Case) -> Option<u64> {
 /// Without shapes: cards that all differ, one process each. Input of different size looks like this, and so do other
 /// things.
 fn smooth_spread(case: &Case, ledger: &mut Ledger) {
-    let Some((comparison, _)) = &case.main else { return };
+    let Some((comparison, _)) = &case.on_cards else { return };
     let Source::Tables(_) = comparison.source else { return };
     let Some((_, view)) = case.focus().filter(|(_, view)| view.lists_processes()) else { return };
     // The cards as this one table shows them, whatever they reached over a series.

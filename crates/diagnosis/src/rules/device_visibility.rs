@@ -69,7 +69,7 @@ fn without_process_rows(case: &Case, ledger: &mut Ledger) {
 /// Used memory alone, and the first card is the only one above the others. Much leaves that behind; what the catalogue
 /// shows most often is named, each with little, so that the reader knows what to look for.
 fn first_card(case: &Case, ledger: &mut Ledger) {
-    let Some((comparison, spread)) = &case.main else { return };
+    let Some((comparison, spread)) = &case.on_cards else { return };
     let (Source::Tables(_), [card]) = (&comparison.source, spread.heaviest.as_slice()) else { return };
     let first = comparison.values.iter().map(|(subject, _)| *subject).min();
     let others = u64::try_from(comparison.values.len().saturating_sub(1)).unwrap_or(u64::MAX);

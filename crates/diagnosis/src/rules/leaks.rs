@@ -48,7 +48,7 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
 
 /// Without step records: over a series of readings one card grows steadily, and the others stay what they were.
 fn over_readings(case: &Case, ledger: &mut Ledger) {
-    let Some((comparison, spread)) = &case.main else { return };
+    let Some((comparison, spread)) = &case.on_cards else { return };
     let (Source::Tables(series), [card]) = (&comparison.source, spread.heaviest.as_slice()) else { return };
     if spread.is_low_outlier {
         return;

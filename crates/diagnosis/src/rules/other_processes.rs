@@ -182,27 +182,31 @@ fn unlisted(case: &Case, view: &TableView, ledger: &mut Ledger) {
             Bytes(*bytes),
             if others.is_empty() { String::new() } else { format!("; on the other cards it is {}", Bytes(usual)) }
         );
-        ledger.signal(&[CauseLabel::ZombieLeftover], weight::GOOD, &text, &refs);
-        ledger.signal(&[CauseLabel::OtherTenant], weight::FAIR, &text, &refs);
-        ledger.caveat(CauseLabel::ZombieLeftover, "A process in another container or namespace is not listed either.");
-        if let Some(gap) = case.gap_on(*card)
-            && (excess as f64) < gap as f64 * case.policy.explains_little
-        {
-            let reason = format!("That is only a small part of the {} above the median card.", Bytes(gap));
-            ledger.signal(&[CauseLabel::ZombieLeftover, CauseLabel::OtherTenant], -weight::GOOD, reason, &refs);
+        // It may be there and yet not be what the reader asks about: little of a far wider gap is told, not accused.
+        let small_part = case.gap_on(*card).filter(|gap| (excess as f64) < *gap as f64 * case.policy.explains_little);
+        let text = match small_part {
+            Some(gap) => format!("{text} That is only a small part of the {} above the median card.", Bytes(gap)),
+            None => text,
+        };
+        if small_part.is_none() {
+            ledger.signal(&[CauseLabel::ZombieLeftover], weight::GOOD, &text, &refs);
+            ledger.signal(&[CauseLabel::OtherTenant], weight::FAIR, &text, &refs);
+            let caveat = "A process in another container or namespace is not listed either.";
+            ledger.caveat(CauseLabel::ZombieLeftover, caveat);
+            ledger.mechanism(
+                &[CauseLabel::ZombieLeftover],
+                &Mechanism {
+                    because: format!("{} on it belong to no listed process", Bytes(excess)),
+                    alone: format!("{} on {card} belong to no listed process.", Bytes(excess)),
+                    explained: Some(excess),
+                },
+            );
+            ledger.fills(&[CauseLabel::ZombieLeftover], *card);
+            suspect(ledger, &[]);
         }
-        ledger.mechanism(
-            &[CauseLabel::ZombieLeftover],
-            &Mechanism {
-                because: format!("{} on it belong to no listed process", Bytes(excess)),
-                alone: format!("{} on {card} belong to no listed process.", Bytes(excess)),
-                explained: Some(excess),
-            },
-        );
-        suspect(ledger, &[]);
         ledger.claim(Claim {
             item: ITEM,
-            label: Some(CauseLabel::ZombieLeftover),
+            label: small_part.is_none().then_some(CauseLabel::ZombieLeftover),
             severity: Severity::Warning,
             confidence: 0.9,
             text,

@@ -172,7 +172,7 @@ fn even(case: &Case, phase: Phase, comparison: &Comparison, spread: &Spread, led
 /// In one table: the surplus of the first card is in its own process. Duties of rank 0 look like this; one table cannot
 /// say which.
 fn own_surplus(case: &Case, ledger: &mut Ledger) {
-    let Some((comparison, spread)) = &case.main else { return };
+    let Some((comparison, spread)) = &case.on_cards else { return };
     let (Source::Tables(_), [card]) = (&comparison.source, spread.heaviest.as_slice()) else { return };
     let Some((_, view)) = case.focus().filter(|(_, view)| view.lists_processes()) else { return };
     if crate::tables::is_one_process_job(view, case.policy) {
