@@ -177,9 +177,12 @@ test("a job on two nodes is read rank by rank", async ({ page, request }) => {
   // What was diagnosed before the second node came is replaced.
   await expect(async () => {
     await page.reload();
-    await expect(page.getByRole("heading", { level: 1 })).toContainText("Ranks 2 and 3 are up to", { timeout: 1_000 });
+    await expect(page.getByRole("heading", { level: 1 })).toContainText(`Rank 2 (GPU 0 of ${name}-b) is`, { timeout: 1_000 });
   }).toPass({ timeout: 60_000 });
+  // The renewed parts came by themselves; the heading of the timeline, which may be zoomed, comes with the page.
+  await page.reload();
   await expect(page.locator("#timeline")).toContainText("Memory per rank");
+  await expect(page.getByText("4 ranks, 4 GPUs")).toBeVisible();
 
   const at = (seconds: number) => (Date.now() + seconds * 1000) * 1000;
   const series = await request.get(`${page.url()}/series?points=2000&from=${at(-90)}&to=${at(-30)}`);

@@ -5,7 +5,7 @@ use super::moment::{is_of_snapshots, recorded_peak};
 use crate::icons;
 use crate::words;
 use leptos::prelude::*;
-use rankscope_model::{Bytes, Diagnosis, Imbalance, Report};
+use rankscope_model::{ArtifactInfo, ArtifactKind, Bytes, Diagnosis, Imbalance, Report};
 use std::collections::BTreeSet;
 
 /// A headline longer than this is set smaller.
@@ -38,7 +38,15 @@ pub fn headline(report: &Report) -> AnyView {
 /// `8 ranks, 8 GPUs, 3 files`: what the run was seen to consist of.
 fn size(diagnosis: &Diagnosis) -> String {
     let ranks: BTreeSet<u32> = diagnosis.artifacts.iter().flat_map(|file| file.ranks.iter().copied()).collect();
-    let devices: BTreeSet<u32> = diagnosis.artifacts.iter().flat_map(|file| file.devices.iter().copied()).collect();
+    // Every node has a GPU 0: the records of two nodes have no card in common. Other files say no node.
+    let is_record = |file: &&ArtifactInfo| file.kind == ArtifactKind::LiveRecord;
+    let first = diagnosis.artifacts.iter().find(is_record).map(|file| file.name.as_str());
+    let node = |file| Some(file).filter(is_record).map(|file| file.name.as_str()).or(first);
+    let devices: BTreeSet<(Option<&str>, u32)> = diagnosis
+        .artifacts
+        .iter()
+        .flat_map(|file| file.devices.iter().map(move |device| (node(file), *device)))
+        .collect();
     let mut parts = Vec::new();
     if !ranks.is_empty() {
         parts.push(words::count(ranks.len(), "rank"));
