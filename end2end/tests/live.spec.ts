@@ -185,7 +185,8 @@ test("a job on two nodes is read rank by rank", async ({ page, request }) => {
   await expect(page.getByText("4 ranks, 4 GPUs")).toBeVisible();
 
   const at = (seconds: number) => (Date.now() + seconds * 1000) * 1000;
-  const series = await request.get(`${page.url()}/series?points=2000&from=${at(-90)}&to=${at(-30)}`);
+  const run = page.url().split("/").pop();
+  const series = await request.get(`/api/v1/runs/${run}/series?points=2000&from=${at(-90)}&to=${at(-30)}`);
   const columns = (await series.json()).columns as { subject: { rank: number }; x: number[]; y: number[] }[];
   expect(columns.map(({ subject }) => subject.rank)).toEqual([0, 1, 2, 3]);
   const highest = columns.map(({ y }) => Math.max(...y) / 2 ** 20);

@@ -25,6 +25,8 @@ const MAX_LINE_BYTES: usize = 1 << 20;
 const STALE: u64 = 64 * MIB;
 /// Figures further from a list than this, in microseconds, do not tell what the cards used then.
 const SAME_MOMENT: u64 = 500_000;
+/// The lists of all cards are gathered within this time, in microseconds, one card after the other.
+const GATHERED: u64 = 1_000_000;
 /// Devices of one node that are read; sixteen cards in seven slices each are 128.
 const MAX_DEVICES: usize = 512;
 /// Processes of one list that are read.
@@ -69,7 +71,7 @@ struct Reader<'c> {
     node: Rc<LiveNode>,
     used: BTreeMap<Subject, Bytes>,
     used_at: Option<UnixMicros>,
-    /// Of the last line of samples.
+    /// Of the last line of samples, which ends at `used_at`.
     bands: Bands,
     listed: Option<Listed>,
     readings: Readings,
@@ -187,7 +189,9 @@ impl<'c> Reader<'c> {
         };
         let rows =
             processes.processes.into_iter().take(MAX_PROCESSES).map(|process| process_row(process, at)).collect();
-        let (used, bands) = (self.used.clone(), self.bands.clone());
+        // An agent says the samples of a second before the list that was gathered in it. An older line tells nothing.
+        let bands = if apart <= GATHERED { self.bands.clone() } else { Bands::new() };
+        let used = self.used.clone();
         self.listed = Some(Listed { time: at.time, listing, rows, used, apart, bands });
     }
 

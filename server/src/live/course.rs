@@ -104,6 +104,12 @@ impl Course {
         self.spans = joined;
     }
 
+    /// Every sample from one time to another that is still kept one by one.
+    pub fn between(&self, from: i64, to: i64) -> impl Iterator<Item = (i64, u64)> {
+        let newest = self.recent.iter().rev().skip_while(move |(time, _)| *time > to);
+        newest.take_while(move |(time, _)| *time >= from).copied()
+    }
+
     /// The last sample.
     pub fn last(&self) -> Option<(i64, u64)> {
         self.last

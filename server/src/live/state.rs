@@ -8,7 +8,7 @@ use super::{
 };
 use rankscope_model::{
     Bytes, LiveDevice, LiveDeviceHealth, LiveDropped, LiveLine, LiveMemory, LiveNode, LiveProcess, LiveProcesses,
-    LiveRecord, LiveState, LiveStateKind, ProbeRecord, ProcessListing, Rank, Subject,
+    LiveRecord, LiveState, LiveStateKind, MIB, ProbeRecord, ProcessListing, Rank, Subject,
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -20,6 +20,10 @@ use std::{
 pub const GRACE: i64 = 30_000_000;
 /// A clock may be ahead of ours by so much.
 const AHEAD: i64 = 60_000_000;
+/// The lists of all cards of a node are gathered within this time: one or more at each of the ticks of a second.
+const GATHERED: i64 = 900_000;
+/// A card that changes by more while they are gathered is not held against its list.
+const MOVED: u64 = 64 * MIB;
 /// Nodes and probes of which nothing was heard for so long are forgotten.
 const FORGET_NODES: i64 = 7 * 86_400_000_000;
 const FORGET_PROBES: i64 = 86_400_000_000;
@@ -390,11 +394,36 @@ impl Node {
             self.shape = version;
         }
         self.listed = Some(Arc::clone(&listed));
-        let used = self.devices.iter().filter_map(|device| Some((device.subject, device.used?))).collect();
+        // What the cards used when they were listed, not what they used last.
+        let nearest = |device: &Device| {
+            let near = device.course.between(time.saturating_sub(GATHERED / 2), time.saturating_add(GATHERED / 2));
+            near.min_by_key(|(at, _)| at.abs_diff(time)).map(|(_, used)| Bytes(used))
+        };
+        let used = self.devices.iter().filter_map(|device| Some((device.subject, nearest(device).or(device.used)?)));
+        let used = used.filter(|(subject, _)| self.answers(*subject)).collect();
+        let listed = if listed.listing == ProcessListing::Listed && self.moved(time) {
+            Arc::new(Listed { listing: ProcessListing::Partial, processes: listed.processes.clone() })
+        } else {
+            listed
+        };
         let peak = self.peak.take().map(|(time, _, used)| (time, used));
         if self.moments.offer(Moment { time, used, peak, listed, turn: false }) {
             self.evidence = version;
         }
+    }
+
+    /// A card whose last read failed says nothing.
+    fn answers(&self, subject: Subject) -> bool {
+        self.devices.iter().any(|device| device.subject == subject && device.used.is_some())
+    }
+
+    /// Whether a card moved while the lists were gathered, one card after the other: its use and its list are then of two
+    /// moments, and what lies between them is no memory that nobody owns.
+    fn moved(&self, time: i64) -> bool {
+        self.devices.iter().any(|device| {
+            let used = || device.course.between(time.saturating_sub(GATHERED), time).map(|(_, used)| used);
+            used().max().zip(used().min()).is_some_and(|(most, least)| most.saturating_sub(least) > MOVED)
+        })
     }
 
     fn jobs(&mut self, name: &str, processes: &[LiveProcess], time: i64) {
@@ -473,6 +502,33 @@ mod tests {
         let lines: Vec<LiveLine> =
             records.into_iter().map(|(t, record)| LiveLine { seq: 0, t: UnixMicros(t), record }).collect();
         state.apply(origin(received), &lines);
+    }
+
+    #[test]
+    fn a_list_is_held_against_what_the_cards_used_when_it_was_gathered() {
+        let second = 1_000_000;
+        let moment = |samples: &[u64]| {
+            let mut state = State::default();
+            let begin = vec![
+                (second, node(&[device(0)])),
+                (second, memory(&[(0, samples)])),
+                (second + 600_000, processes(vec![rank_process(0, 7, 0, "j")])),
+            ];
+            apply(&mut state, 2 * second, begin);
+            let moment = state.nodes()["a"].moments.list().last().unwrap().clone();
+            (moment.listed.listing, moment.used[0].1.0 / MIB)
+        };
+        let steady = [7 * MIB; 10];
+        assert_eq!(moment(&steady), (ProcessListing::Listed, 7));
+        let mut opens_later = steady;
+        opens_later[8..].fill(900 * MIB);
+        assert_eq!(
+            moment(&opens_later),
+            (ProcessListing::Listed, 7),
+            "what comes after the list is not held against it"
+        );
+        let wave: Vec<u64> = (0..10).map(|sample| (sample % 4) * 100 * MIB).collect();
+        assert_eq!(moment(&wave), (ProcessListing::Partial, 200));
     }
 
     #[test]
