@@ -110,19 +110,29 @@ impl<'a> Walk<'a> {
 fn finish(heap: &Heap, lines: &Lines<'_>, moments: &[(i64, Vec<u64>)], axis: SeriesAxis, room: &mut Room) -> SiteBands {
     let value = |sums: &Vec<u64>, line: usize| sums.get(line).copied().unwrap_or(0);
     let column = |line: usize| moments.iter().map(move |(_, sums)| value(sums, line));
+    // Moment by moment, as the sums lie in memory.
+    let mut most = vec![0u64; lines.frames.len()];
+    for (_, sums) in moments {
+        most.iter_mut().zip(sums).for_each(|(most, sum)| *most = (*most).max(*sum));
+    }
     // The line of the rest is no line of its own.
-    let mut largest: Vec<(u64, usize)> = (1..lines.frames.len())
-        .map(|line| (column(line).max().unwrap_or(0), line))
-        .filter(|(most, _)| *most > 0)
-        .collect();
+    let of_lines = most.into_iter().enumerate().skip(1);
+    let mut largest: Vec<(u64, usize)> =
+        of_lines.filter(|(_, most)| *most > 0).map(|(line, most)| (most, line)).collect();
     largest.sort_by_key(|(most, line)| (Reverse(*most), *line));
     largest.truncate(MAX_BANDS);
     let kept: Vec<usize> = largest.into_iter().map(|(_, line)| line).collect();
+    let mut is_other = vec![true; lines.frames.len()];
+    for line in &kept {
+        if let Some(is_other) = is_other.get_mut(*line) {
+            *is_other = false;
+        }
+    }
     let rest = moments
         .iter()
         .map(|(_, sums)| {
-            let others = sums.iter().enumerate().filter(|(line, _)| !kept.contains(line));
-            others.fold(0u64, |sum, (_, bytes)| sum.saturating_add(*bytes))
+            let others = sums.iter().zip(&is_other).filter(|(_, is_other)| **is_other);
+            others.fold(0u64, |sum, (bytes, _)| sum.saturating_add(*bytes))
         })
         .collect();
     let sites = kept

@@ -63,11 +63,16 @@ fn by_frames(heap: &Heap, one: u32, other: u32) -> Ordering {
 /// same for every rank.
 pub(super) fn top_sites(heap: &Heap, sites: &BySite, most: usize, room: &mut Room) -> Vec<CallSite> {
     let mut sites: Vec<_> = sites.iter().map(|(stack, (bytes, blocks))| (*stack, *bytes, *blocks)).collect();
-    sites.sort_unstable_by(|a, b| {
+    let order = |a: &(u32, Bytes, u64), b: &(u32, Bytes, u64)| {
         let size = |site: &(u32, Bytes, u64)| Reverse((site.1, site.2));
         size(a).cmp(&size(b)).then_with(|| by_frames(heap, a.0, b.0))
-    });
-    sites.truncate(most);
+    };
+    // A job has thousands of sites and a few are kept: only those are put in order.
+    if most < sites.len() {
+        sites.select_nth_unstable_by(most, order);
+        sites.truncate(most);
+    }
+    sites.sort_unstable_by(order);
     let site = |(stack, bytes, blocks)| CallSite { frames: frames(heap, stack, room), bytes, blocks };
     sites.into_iter().map(site).collect()
 }
