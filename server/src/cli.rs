@@ -1,6 +1,10 @@
 //! The command line. Its words are a public contract: see docs/architecture.md.
 
+<<<<<<< HEAD
 use crate::{http::PublicUrl, limits::parse_bytes, prometheus::address::Source};
+=======
+use crate::{http::PublicUrl, limits::parse_bytes, store::DatabaseUrl};
+>>>>>>> d81e254 (Rows in PostgreSQL: one text of SQL for both databases, a hold for one server, the store's tests on both (compiles; its tests were not run))
 use axum::http::HeaderName;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
@@ -41,6 +45,10 @@ pub struct ServeArgs {
     /// Folder for the database and the files.
     #[arg(long, value_name = "DIR", default_value = "./data", env = "RANKSCOPE_DATA")]
     pub data: PathBuf,
+    /// PostgreSQL for everything but files and live samples: postgres://user:password@host/name. Without it the database
+    /// is a file in the folder.
+    #[arg(long, value_name = "URL", env = "RANKSCOPE_DATABASE_URL", hide_env_values = true)]
+    pub database_url: Option<DatabaseUrl>,
     /// Largest accepted file, for instance 500MiB or 2GiB.
     #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = parse_bytes)]
     pub max_file_bytes: u64,
@@ -144,6 +152,9 @@ pub struct UserArgs {
     /// Folder of the server.
     #[arg(long, value_name = "DIR", default_value = "./data", env = "RANKSCOPE_DATA", global = true)]
     pub data: PathBuf,
+    /// The server's PostgreSQL, where its database is none of the folder's files.
+    #[arg(long, value_name = "URL", env = "RANKSCOPE_DATABASE_URL", hide_env_values = true, global = true)]
+    pub database_url: Option<DatabaseUrl>,
     /// Address under which people reach the server, for links.
     #[arg(long, value_name = "URL", env = "RANKSCOPE_PUBLIC_URL", global = true)]
     pub public_url: Option<PublicUrl>,

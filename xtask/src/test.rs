@@ -3,6 +3,7 @@
 use crate::bundle::{self, WasmProfile};
 use crate::layout::Layout;
 use crate::node::Node;
+use crate::postgres::Postgres;
 use crate::serve::SITE_VARIABLE;
 use crate::summary::Summary;
 use crate::{browser, command, probe, say};
@@ -47,6 +48,7 @@ pub fn test(layout: &Layout, quick: bool) -> Result<()> {
     // Real jobs with the probe are part of the Rust tests, which leave them out in sight without a torch.
     let torch = probe::bring_torch().inspect_err(|why| summary.skip("jobs with the probe", format!("{why:#}"))).ok();
     summary.step("tests", || rust_tests(layout, &site, torch.as_deref()));
+    summary.step("tests on PostgreSQL", || postgres_tests(layout, &site));
     summary.step("documentation tests", || {
         command::run(cargo(layout, &site).args(["test", "--workspace", "--doc", "--quiet"]))
     });
@@ -78,6 +80,21 @@ fn rust_tests(layout: &Layout, site: &Path, torch: Option<&Path>) -> Result<()> 
         say::line("cargo-nextest is not to be had; `cargo test` runs the tests");
         command::run(cargo_with_torch().args(["test", "--workspace", "--no-fail-fast", "--lib", "--bins", "--tests"]))
     }
+}
+
+/// Every test of the store and of accounts once more, with its rows in a PostgreSQL: they open what the variable names.
+fn postgres_tests(layout: &Layout, site: &Path) -> Result<()> {
+    let postgres = Postgres::start()?;
+    let mut tests = cargo(layout, site);
+    tests.env("RANKSCOPE_TEST_DATABASE_URL", postgres.url());
+    if bring_nextest(layout, site) {
+        // The same selection of packages as before: any other would be compiled anew.
+        tests.args(["nextest", "run", "--workspace", "--no-fail-fast", "--expr"]);
+        tests.arg("package(rankscope) & (kind(lib) & test(/^(store|accounts)::/) | binary(database))");
+    } else {
+        tests.args(["test", "--package", "rankscope", "--lib", "--no-fail-fast", "--", "store::", "accounts::"]);
+    }
+    command::run(&mut tests)
 }
 
 /// Installed already, or from its source with the versions it was released with.

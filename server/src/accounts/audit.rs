@@ -1,7 +1,7 @@
 //! The record of what was done: who came in, what was shared, deleted, granted. Rows are added, never changed.
 
 use super::Accounts;
-use crate::store::{StoreError, new_id, now};
+use crate::store::{DbRow, StoreError, new_id, now};
 use rankscope_model::UnixMicros;
 use sqlx::Row;
 use std::net::IpAddr;
@@ -104,7 +104,7 @@ impl Accounts {
         .bind(i64::from(limit))
         .fetch_all(&self.pool)
         .await?;
-        let entry = |row: &sqlx::sqlite::SqliteRow| {
+        let entry = |row: &DbRow| {
             let slug: String = row.try_get("action")?;
             let known = Action::ALL.iter().find(|action| action.slug() == slug);
             Ok(AuditEntry {

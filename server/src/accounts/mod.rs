@@ -24,7 +24,7 @@ pub use tokens::{NewToken, TokenHolder, TokenInfo};
 pub use users::{User, UserName};
 
 use crate::store::{Store, StoreError};
-use sqlx::SqlitePool;
+use sqlx::AnyPool;
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
@@ -37,7 +37,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Users and what belongs to them, in the store's database.
 #[derive(Debug)]
 pub struct Accounts {
-    pool: SqlitePool,
+    pool: AnyPool,
     /// There is an administrator. The last one cannot be removed, so this never turns back.
     is_set_up: AtomicBool,
     looked_at: Mutex<Option<Instant>>,
@@ -46,11 +46,11 @@ pub struct Accounts {
 impl Accounts {
     /// The accounts of an open store.
     pub fn of(store: &Store) -> Self {
-        Self::over(store.pool().clone())
+        Self::over(store.database().pool().clone())
     }
 
     /// The accounts in a database whose migrations have run.
-    pub fn over(pool: SqlitePool) -> Self {
+    pub fn over(pool: AnyPool) -> Self {
         Self { pool, is_set_up: AtomicBool::new(false), looked_at: Mutex::default() }
     }
 

@@ -4,7 +4,7 @@ use super::{Accounts, Role, User, UserName};
 use crate::{
     errors::{Problem, Result},
     intake::clean_line,
-    store::{StoreError, new_id, now, to_u64},
+    store::{DbRow, StoreError, new_id, now, to_u64},
 };
 use rankscope_model::UnixMicros;
 use sqlx::Row;
@@ -86,7 +86,7 @@ impl Accounts {
         )
         .fetch_all(&self.pool)
         .await?;
-        let project = |row: &sqlx::sqlite::SqliteRow| {
+        let project = |row: &DbRow| {
             Ok(Project {
                 id: row.try_get("id")?,
                 name: row.try_get("name")?,
@@ -141,7 +141,7 @@ impl Accounts {
         .bind(project)
         .fetch_all(&self.pool)
         .await?;
-        let member = |row: &sqlx::sqlite::SqliteRow| {
+        let member = |row: &DbRow| {
             Ok(Member { user: row.try_get("id")?, name: row.try_get("name")?, role: role(row.try_get("role")?)? })
         };
         rows.iter().map(member).collect()
@@ -192,7 +192,7 @@ impl Accounts {
         .bind(&user.id)
         .fetch_all(&self.pool)
         .await?;
-        let membership = |row: &sqlx::sqlite::SqliteRow| {
+        let membership = |row: &DbRow| {
             Ok(Membership {
                 project: row.try_get("id")?,
                 name: row.try_get("name")?,

@@ -12,7 +12,7 @@ use crate::{
     passwords,
     store::{StoreError, new_id, now},
 };
-use sqlx::{Row, SqliteConnection};
+use sqlx::{AnyConnection, Row};
 use std::time::Duration;
 
 /// Time to make the first administrator; a restart gives a new link.
@@ -119,7 +119,7 @@ impl Accounts {
     }
 }
 
-async fn give_password(connection: &mut SqliteConnection, user: &str, hashed: &str) -> Result<(), StoreError> {
+async fn give_password(connection: &mut AnyConnection, user: &str, hashed: &str) -> Result<(), StoreError> {
     sqlx::query("UPDATE users SET password_hash = $1 WHERE id = $2")
         .bind(hashed)
         .bind(user)
@@ -130,7 +130,7 @@ async fn give_password(connection: &mut SqliteConnection, user: &str, hashed: &s
 }
 
 /// Makes the first administrator; `false` if somebody was quicker.
-async fn make_first(connection: &mut SqliteConnection, name: &UserName, hashed: &str) -> Result<bool, StoreError> {
+async fn make_first(connection: &mut AnyConnection, name: &UserName, hashed: &str) -> Result<bool, StoreError> {
     let admins: i64 =
         sqlx::query_scalar("SELECT COUNT(*) FROM users WHERE is_admin = 1").fetch_one(&mut *connection).await?;
     if admins > 0 {

@@ -8,10 +8,10 @@ use super::{
 use crate::{
     errors::{Problem, Result},
     intake::clean_line,
-    store::{StoreError, new_id, now},
+    store::{DbRow, StoreError, new_id, now},
 };
 use rankscope_model::UnixMicros;
-use sqlx::{Row, sqlite::SqliteRow};
+use sqlx::Row;
 use std::time::Duration;
 
 /// What every token begins with, so that people and scanners know one when they see it.
@@ -184,7 +184,7 @@ impl Accounts {
     }
 }
 
-fn token_info(row: &SqliteRow) -> Result<TokenInfo, StoreError> {
+fn token_info(row: &DbRow) -> Result<TokenInfo, StoreError> {
     let time = |column: &str| row.try_get::<Option<i64>, _>(column).map(|at| at.map(UnixMicros));
     Ok(TokenInfo {
         id: row.try_get("id")?,

@@ -7,10 +7,10 @@ use super::{
 use crate::{
     errors::{Problem, Result},
     passwords,
-    store::{StoreError, new_id, now},
+    store::{DbRow, StoreError, new_id, now},
 };
 use rankscope_model::UnixMicros;
-use sqlx::{Row, sqlite::SqliteRow};
+use sqlx::Row;
 
 /// Longest name.
 const MAX_NAME: usize = 64;
@@ -70,7 +70,7 @@ macro_rules! select_user {
 }
 pub(super) use select_user;
 
-pub(super) fn user(row: &SqliteRow) -> Result<User, StoreError> {
+pub(super) fn user(row: &DbRow) -> Result<User, StoreError> {
     Ok(User {
         id: row.try_get("id")?,
         name: row.try_get("name")?,

@@ -1,6 +1,6 @@
 //! `rankscope serve`: opens the store, listens, and ends in order.
 
-use super::{front_door, log, own_gpus, stop::stop_signal};
+use super::{front_door, log, opening, own_gpus, stop::stop_signal};
 use crate::{
     cli::ServeArgs,
     http::{AppState, Front, router},
@@ -44,7 +44,8 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     }
     let limits =
         Limits { max_file_bytes: args.max_file_bytes, max_request_bytes: args.max_request_bytes, ..Limits::default() };
-    let store = Store::open(&args.data).await.with_context(|| format!("opening {}", args.data.display()))?;
+    let url = args.database_url.as_ref();
+    let store = Store::open_with(&args.data, url).await.with_context(|| opening(&args.data, url))?;
     let token = args.agent_token_file.as_deref().map(read_token).transpose()?;
     let options = LiveOptions { keep_bytes: args.live_keep_bytes, token };
     let folder = args.data.join("live");

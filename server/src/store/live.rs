@@ -1,7 +1,7 @@
 //! Rows and objects of runs that began by themselves: their files are written anew while the job runs, and their newest
 //! diagnosis is replaced until it says something else. Knows no node and no sample.
 
-use super::{Claim, Staged, Store, StoreError, new_id, now, objects, runs::verdict_slug};
+use super::{Claim, DbRow, Staged, Store, StoreError, new_id, now, objects, runs::verdict_slug};
 use crate::series::SeriesSet;
 use rankscope_model::{Evidence, Report};
 use sqlx::Row;
@@ -145,7 +145,7 @@ impl Store {
         ended: Option<i64>,
     ) -> Result<(), StoreError> {
         let _turn = self.writer.lock().await;
-        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+        let mut transaction = self.database.begin().await?;
         let (run, version) = (&report.run, i64::from(report.version));
         if let LiveStep::Begin { key, started } = step {
             sqlx::query("INSERT INTO runs (id, title, created_at, version) VALUES ($1, $2, $3, $4)")
@@ -316,7 +316,7 @@ impl Store {
         .bind(since)
         .fetch_all(&self.pool)
         .await?;
-        let event = |row: &sqlx::sqlite::SqliteRow| {
+        let event = |row: &DbRow| {
             Ok(LiveEvent { run: row.try_get("run_id")?, kind: row.try_get("kind")?, text: row.try_get("text")? })
         };
         rows.iter().map(event).collect()
@@ -344,7 +344,7 @@ struct FileRow {
     infos: String,
 }
 
-fn live_run(row: &sqlx::sqlite::SqliteRow) -> Result<LiveRunRow, StoreError> {
+fn live_run(row: &DbRow) -> Result<LiveRunRow, StoreError> {
     Ok(LiveRunRow {
         run: row.try_get("run_id")?,
         key: row.try_get("job_key")?,

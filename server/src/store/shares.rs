@@ -1,11 +1,11 @@
 //! Sharing by link: a token of 256 random bits, of which only the SHA-256 is stored, and perhaps a password, of which
 //! only its argon2 hash is.
 
-use super::{Store, StoreError, new_id, now, to_u32};
+use super::{DbRow, Store, StoreError, new_id, now, to_u32};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use rankscope_model::{Report, ShareInfo, UnixMicros};
 use sha2::{Digest, Sha256};
-use sqlx::{Row, sqlite::SqliteRow};
+use sqlx::Row;
 use std::time::Duration;
 
 /// A share at the only moment at which its token is known.
@@ -165,7 +165,7 @@ impl Store {
     }
 }
 
-fn share_info(row: &SqliteRow) -> Result<ShareInfo, StoreError> {
+fn share_info(row: &DbRow) -> Result<ShareInfo, StoreError> {
     Ok(ShareInfo {
         id: row.try_get("id")?,
         version: to_u32(row.try_get("version")?, "version")?,
