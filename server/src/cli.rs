@@ -1,10 +1,6 @@
 //! The command line. Its words are a public contract: see docs/architecture.md.
 
-<<<<<<< HEAD
-use crate::{http::PublicUrl, limits::parse_bytes, prometheus::address::Source};
-=======
-use crate::{http::PublicUrl, limits::parse_bytes, store::DatabaseUrl};
->>>>>>> d81e254 (Rows in PostgreSQL: one text of SQL for both databases, a hold for one server, the store's tests on both (compiles; its tests were not run))
+use crate::{http::PublicUrl, limits::parse_bytes, prometheus::address::Source, store::DatabaseUrl};
 use axum::http::HeaderName;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;

@@ -3,7 +3,8 @@
 //! Its programs come from Debian's package; it listens on a socket in its own folder, so nothing else can reach it, and
 //! does not care for power failures. Knows nothing of tables.
 
-use crate::{command, say, system_packages};
+use crate::system_packages::{self, is_root};
+use crate::{command, say};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -116,10 +117,6 @@ impl Cluster {
         command.current_dir("/").stdin(Stdio::null());
         command
     }
-}
-
-fn is_root() -> bool {
-    command::output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
 }
 
 /// The folder with `initdb` and `pg_ctl`: Debian keeps them off the search path, one folder for each version.

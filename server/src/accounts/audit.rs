@@ -77,7 +77,7 @@ pub struct AuditEntry {
 impl Accounts {
     /// Records what was done. That it was done is not undone if this fails, but the log says so.
     pub async fn record(&self, user_name: &str, action: Action, subject: &str, address: Option<IpAddr>) {
-        let subject: String = subject.chars().take(MAX_SUBJECT).collect();
+        let subject: String = subject.chars().filter(|sign| !sign.is_control()).take(MAX_SUBJECT).collect();
         let address = address.map(|address| address.to_string()).unwrap_or_default();
         tracing::info!(target: "rankscope::audit", user_name, action = action.slug(), subject, address, "recorded");
         let recorded = sqlx::query(

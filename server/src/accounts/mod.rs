@@ -23,8 +23,8 @@ pub use throttle::Throttle;
 pub use tokens::{NewToken, TokenHolder, TokenInfo};
 pub use users::{User, UserName};
 
-use crate::store::{Store, StoreError};
-use sqlx::AnyPool;
+use crate::store::{Database, Store, StoreError};
+use sqlx::{Any, AnyPool, any::AnyArguments, query::Query};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
@@ -37,6 +37,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Users and what belongs to them, in the store's database.
 #[derive(Debug)]
 pub struct Accounts {
+    database: Database,
+    /// Of `database`, for what reads or changes one row.
     pool: AnyPool,
     /// There is an administrator. The last one cannot be removed, so this never turns back.
     is_set_up: AtomicBool,
@@ -46,12 +48,12 @@ pub struct Accounts {
 impl Accounts {
     /// The accounts of an open store.
     pub fn of(store: &Store) -> Self {
-        Self::over(store.database().pool().clone())
+        Self::over(store.database().clone())
     }
 
     /// The accounts in a database whose migrations have run.
-    pub fn over(pool: AnyPool) -> Self {
-        Self { pool, is_set_up: AtomicBool::new(false), looked_at: Mutex::default() }
+    pub fn over(database: Database) -> Self {
+        Self { pool: database.pool().clone(), database, is_set_up: AtomicBool::new(false), looked_at: Mutex::default() }
     }
 
     /// Whether there is an administrator. Until then nobody can sign in.
@@ -71,6 +73,15 @@ impl Accounts {
             self.is_set_up.store(true, Ordering::Relaxed);
         }
         Ok(admins > 0)
+    }
+
+    /// Makes a change whose condition looks at other rows, so that none of them changes in between. Gives how many rows it
+    /// has changed.
+    async fn change(&self, query: Query<'_, Any, AnyArguments>) -> Result<u64, StoreError> {
+        let mut transaction = self.database.begin().await?;
+        let done = query.execute(&mut *transaction).await?;
+        transaction.commit().await?;
+        Ok(done.rows_affected())
     }
 
     /// A user was made here: the next request looks at once.

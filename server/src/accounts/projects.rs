@@ -107,8 +107,7 @@ impl Accounts {
         let name = project_name(name)?;
         let sql = "UPDATE projects SET name = $1 WHERE id = $2 AND NOT EXISTS \
             (SELECT 1 FROM projects o WHERE o.name = $1 AND o.id <> $2)";
-        let done = sqlx::query(sql).bind(name).bind(project).execute(&self.pool).await.map_err(StoreError::from)?;
-        if done.rows_affected() > 0 {
+        if self.change(sqlx::query(sql).bind(name).bind(project)).await? > 0 {
             return Ok(());
         }
         self.project_name(project).await?;
@@ -119,8 +118,7 @@ impl Accounts {
     pub async fn remove_project(&self, project: &str) -> Result<()> {
         let sql = "DELETE FROM projects WHERE id = $1 AND id <> $2 AND NOT EXISTS \
             (SELECT 1 FROM runs r WHERE r.project_id = $1)";
-        let done = sqlx::query(sql).bind(project).bind(DEFAULT_PROJECT).execute(&self.pool).await;
-        if done.map_err(StoreError::from)?.rows_affected() > 0 {
+        if self.change(sqlx::query(sql).bind(project).bind(DEFAULT_PROJECT)).await? > 0 {
             return Ok(());
         }
         self.project_name(project).await?;

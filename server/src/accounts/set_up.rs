@@ -34,7 +34,7 @@ impl Accounts {
     pub async fn new_set_up_link(&self, user: Option<&str>) -> Result<String, StoreError> {
         let (secret, at) = (new_secret(), now());
         let lasts = if user.is_some() { USER_LINK } else { FIRST_LINK };
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.database.begin().await?;
         match user {
             Some(user) => sqlx::query("DELETE FROM set_up_links WHERE user_id = $1 OR expires_at <= $2").bind(user),
             None => sqlx::query("DELETE FROM set_up_links WHERE user_id IS NULL OR expires_at <= $1"),
@@ -91,7 +91,7 @@ impl Accounts {
 
     /// In one transaction, so that of two who come with the same link one finds it used.
     async fn take(&self, secret: &str, user: Option<&User>, name: &UserName, hashed: &str) -> Result<bool, StoreError> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.database.begin().await?;
         let taken = sqlx::query("DELETE FROM set_up_links WHERE secret_sha256 = $1")
             .bind(hash(secret))
             .execute(&mut *transaction)

@@ -9,7 +9,7 @@ use crate::{
     live::{self, Follower, Live, LiveOptions, Webhook},
     prometheus::Sources,
     service::Service,
-    store::Store,
+    store::{Store, StoreError},
 };
 use anyhow::{Context, bail};
 use std::{path::Path, sync::Arc, time::Duration};
@@ -79,8 +79,16 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let own_gpus = tokio::task::spawn_blocking(move || own_gpus::start(&wanted, &into));
 
     let streams = Arc::clone(&live);
+    let held = Arc::clone(&service);
+    let (tell, is_taken) = tokio::sync::oneshot::channel();
     let stop = async move {
-        stop.await;
+        tokio::select! {
+            () = stop => {}
+            () = held.store.lost() => {
+                // Whoever waits for it is this function.
+                let _ = tell.send(());
+            }
+        }
         // Streams never end by themselves; browsers come back when the server does.
         streams.end_streams();
     };
@@ -106,7 +114,11 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         files => tracing::warn!(files, "files that were still being read were cut off"),
     }
     tracing::info!("ended");
-    Ok(())
+    // What was told stays readable after the sender has gone.
+    match (is_taken.await, url) {
+        (Ok(()), Some(url)) => Err(StoreError::Served(url.clone()).into()),
+        _ => Ok(()),
+    }
 }
 
 /// A token from its file, without the line's end.

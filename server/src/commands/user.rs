@@ -23,7 +23,7 @@ async fn change(args: &UserArgs) -> anyhow::Result<()> {
     let data = &args.data;
     let url = args.database_url.as_ref();
     let database = Store::database_beside(data, url).await.with_context(|| opening(data, url))?;
-    let accounts = Accounts::over(database.pool().clone());
+    let accounts = Accounts::over(database.clone());
     let done = match &args.command {
         UserCommand::List => list(&accounts).await,
         UserCommand::Add { name, admin, password_stdin } => {

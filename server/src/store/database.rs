@@ -3,23 +3,18 @@
 
 use super::StoreError;
 use sqlx::{
-    Any, AnyConnection, AnyPool, Transaction,
+    Any, AnyPool, ConnectOptions, Connection, Transaction,
     any::{AnyConnectOptions, AnyPoolOptions, install_default_drivers},
 };
-use std::{
-    fmt,
-    path::Path,
-    str::FromStr,
-    time::{Duration, Instant},
-};
-use tokio::sync::Mutex;
+use std::{fmt, path::Path, str::FromStr, time::Duration};
+use tokio::time::timeout;
 use url::Url;
 
 /// A row of an answer.
 pub type DbRow = sqlx::any::AnyRow;
 
-/// A server that just ended is forgotten by the database after a moment.
-const HANDED_OVER_WITHIN: Duration = Duration::from_secs(3);
+/// A server that does not answer within this is not there.
+pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// The file of the embedded database in a data folder.
 const FILE: &str = "rankscope.sqlite";
 
@@ -92,8 +87,7 @@ impl Database {
                 data.display()
             ))));
         };
-        let mut url =
-            Url::parse("sqlite:///").map_err(|error| StoreError::Sql(sqlx::Error::Configuration(error.into())))?;
+        let mut url = Url::parse("sqlite:///").map_err(|error| sqlx::Error::Configuration(error.into()))?;
         // As a path, so that whatever a folder's name holds is escaped; a percent sign would pass for an escape.
         url.set_path(&name.replace('%', "%25"));
         url.set_query(Some("mode=rwc"));
@@ -105,18 +99,17 @@ impl Database {
                 Ok(())
             })
         });
-        Self::open(pool, &url, Engine::Sqlite).await
+        Ok(Self { pool: pool.connect_with(options(&url)?).await?, engine: Engine::Sqlite })
     }
 
     /// The database at an address.
     pub async fn at(url: &DatabaseUrl, connections: u32) -> Result<Self, StoreError> {
-        Self::open(AnyPoolOptions::new().max_connections(connections), &url.0, Engine::Postgres).await
-    }
-
-    async fn open(pool: AnyPoolOptions, url: &Url, engine: Engine) -> Result<Self, StoreError> {
-        install_default_drivers();
-        let options = AnyConnectOptions::from_str(url.as_str())?;
-        Ok(Self { pool: pool.connect_with(options).await?, engine })
+        let options = options(&url.0)?;
+        // One connection before the pool, which tries again and in the end knows only that it has waited.
+        let connection = timeout(ANSWERS_WITHIN, options.connect()).await;
+        connection.map_err(|_| sqlx::Error::PoolTimedOut)??.close().await?;
+        let pool = AnyPoolOptions::new().max_connections(connections).acquire_timeout(ANSWERS_WITHIN);
+        Ok(Self { pool: pool.connect_lazy_with(options), engine: Engine::Postgres })
     }
 
     /// Brings the tables up to date. On a server one process does it and others wait.
@@ -134,42 +127,26 @@ impl Database {
         self.engine
     }
 
-    /// Begins a change of several rows.
+    /// Begins a change of several rows, or of one that depends on others. No other begins before it has ended, as far as
+    /// they begin here, so what it reads stays true. Who only reads waits for none.
     pub async fn begin(&self) -> Result<Transaction<'static, Any>, StoreError> {
-        Ok(match self.engine {
+        match self.engine {
             // Immediate: a transaction that read first and then found another writer could not go on.
-            Engine::Sqlite => self.pool.begin_with("BEGIN IMMEDIATE").await?,
-            Engine::Postgres => self.pool.begin().await?,
-        })
-    }
-
-    /// Holds the database for one server. Files and what is live stand beside each server, so two on one database would
-    /// each know half. `None` if another has it; a file needs no such hold, because its folder has one.
-    pub async fn hold(&self) -> Result<Option<Hold>, StoreError> {
-        if self.engine == Engine::Sqlite {
-            return Ok(Some(Hold { _connection: None }));
-        }
-        let mut connection = self.pool.acquire().await?.detach();
-        let until = Instant::now() + HANDED_OVER_WITHIN;
-        loop {
-            let sql = "SELECT pg_try_advisory_lock(hashtext('rankscope ' || current_schema()))";
-            let is_mine: bool = sqlx::query_scalar(sql).fetch_one(&mut connection).await?;
-            if is_mine {
-                return Ok(Some(Hold { _connection: Some(Mutex::new(connection)) }));
+            Engine::Sqlite => Ok(self.pool.begin_with("BEGIN IMMEDIATE").await?),
+            Engine::Postgres => {
+                let mut transaction = self.pool.begin().await?;
+                sqlx::query("SELECT pg_advisory_xact_lock(hashtext('rankscope writes ' || current_schema()))")
+                    .execute(&mut *transaction)
+                    .await?;
+                Ok(transaction)
             }
-            if Instant::now() >= until {
-                return Ok(None);
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 }
 
-/// Ends with the connection that has it, whatever becomes of the process.
-#[derive(Debug)]
-pub struct Hold {
-    // Behind a lock only so that it may be shared between threads.
-    _connection: Option<Mutex<AnyConnection>>,
+fn options(url: &Url) -> Result<AnyConnectOptions, StoreError> {
+    install_default_drivers();
+    Ok(AnyConnectOptions::from_str(url.as_str())?)
 }
 
 /// What each connection to the embedded database begins with.
@@ -180,6 +157,11 @@ const SETTINGS: [&str; 4] = [
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
 ];
+
+/// A text as both databases hold it: `PostgreSQL` takes no NUL. For what others have written; ids and hashes are our own.
+pub(crate) fn plain(text: &str) -> String {
+    text.replace('\0', "")
+}
 
 /// Text of SQL that is put together, with values apart from it. Numbered, because both databases take `$1`.
 #[derive(Debug)]
@@ -269,5 +251,84 @@ mod tests {
             let keys: i64 = sqlx::query_scalar("PRAGMA foreign_keys").fetch_one(database.pool()).await.unwrap();
             assert_eq!((mode.as_str(), synchronous, keys), ("wal", 2, 1), "{name}");
         }
+    }
+
+    /// Tables with their columns, and indices, as each database tells of them.
+    async fn shape(database: &Database) -> Vec<String> {
+        let sql = match database.engine() {
+            Engine::Sqlite => {
+                "SELECT t.name || '.' || c.name || ' ' || c.type || \
+                 CASE WHEN c.\"notnull\" = 1 OR c.pk > 0 THEN ' NOT NULL' ELSE '' END || \
+                 CASE WHEN c.pk > 0 THEN ' KEY' ELSE '' END \
+                 FROM sqlite_master t, pragma_table_info(t.name) c WHERE t.type = 'table' AND t.name <> '_sqlx_migrations' \
+                 UNION ALL SELECT t.tbl_name || ' INDEX ' || t.name FROM sqlite_master t \
+                 WHERE t.type = 'index' AND t.sql IS NOT NULL \
+                 UNION ALL SELECT t.name || '.' || f.\"from\" || ' -> ' || f.\"table\" || '.' || f.\"to\" || ' ' || f.on_delete \
+                 FROM sqlite_master t, pragma_foreign_key_list(t.name) f WHERE t.type = 'table'"
+            }
+            Engine::Postgres => {
+                "SELECT CAST(t.relname || '.' || a.attname || ' ' || UPPER(format_type(a.atttypid, a.atttypmod)) || \
+                 CASE WHEN a.attnotnull THEN ' NOT NULL' ELSE '' END || \
+                 CASE WHEN a.attnum = ANY (k.conkey) THEN ' KEY' ELSE '' END AS TEXT) \
+                 FROM pg_class t JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped \
+                 LEFT JOIN pg_constraint k ON k.conrelid = t.oid AND k.contype = 'p' \
+                 WHERE t.relkind = 'r' AND t.relnamespace = current_schema()::regnamespace \
+                 AND t.relname <> '_sqlx_migrations' \
+                 UNION ALL SELECT CAST(i.tablename || ' INDEX ' || i.indexname AS TEXT) FROM pg_indexes i \
+                 WHERE i.schemaname = current_schema() AND NOT EXISTS \
+                 (SELECT 1 FROM pg_constraint k WHERE k.conname = i.indexname \
+                 AND k.connamespace = current_schema()::regnamespace) \
+                 UNION ALL SELECT CAST(t.relname || '.' || a.attname || ' -> ' || o.relname || '.' || b.attname || \
+                 CASE k.confdeltype WHEN 'c' THEN ' CASCADE' ELSE ' NO ACTION' END AS TEXT) \
+                 FROM pg_constraint k JOIN pg_class t ON t.oid = k.conrelid JOIN pg_class o ON o.oid = k.confrelid \
+                 JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum = k.conkey[1] \
+                 JOIN pg_attribute b ON b.attrelid = o.oid AND b.attnum = k.confkey[1] \
+                 WHERE k.contype = 'f' AND k.connamespace = current_schema()::regnamespace"
+            }
+        };
+        let mut shape: Vec<String> = sqlx::query_scalar(sql).fetch_all(database.pool()).await.unwrap();
+        shape.sort();
+        shape
+    }
+
+    #[tokio::test]
+    async fn both_databases_get_the_same_tables() {
+        let folder = tempfile::tempdir().unwrap();
+        let embedded = Database::in_folder(folder.path(), 1).await.unwrap();
+        embedded.migrate().await.unwrap();
+        let tables = shape(&embedded).await;
+        for known in [
+            "runs.id TEXT NOT NULL KEY",
+            "users.disabled_at BIGINT",
+            "audit INDEX audit_by_time",
+            "shares.run_id -> runs.id CASCADE",
+        ] {
+            assert!(tables.iter().any(|line| line == known), "{known}: {tables:#?}");
+        }
+        let Some(url) = crate::store::testing::url_for(folder.path()).await else {
+            println!("passed over: no PostgreSQL is named to compare with");
+            return;
+        };
+        let server = Database::at(&url, 1).await.unwrap();
+        server.migrate().await.unwrap();
+        assert_eq!(shape(&server).await, tables);
+        // A second start finds nothing to do.
+        server.migrate().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn changes_wait_for_each_other_and_readers_for_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = crate::store::testing::url_for(folder.path()).await;
+        let database = crate::store::connect(folder.path(), url.as_ref(), 3).await.unwrap();
+        database.migrate().await.unwrap();
+        let count = || sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM projects").fetch_one(database.pool());
+        let mut first = database.begin().await.unwrap();
+        sqlx::query("DELETE FROM projects").execute(&mut *first).await.unwrap();
+        assert!(timeout(Duration::from_millis(100), database.begin()).await.is_err());
+        assert_eq!(count().await.unwrap(), 1);
+        first.commit().await.unwrap();
+        database.begin().await.unwrap().rollback().await.unwrap();
+        assert_eq!(count().await.unwrap(), 0);
     }
 }

@@ -7,6 +7,7 @@
 
 mod checklist;
 mod database;
+mod hold;
 mod live;
 mod objects;
 mod pending;
@@ -15,9 +16,11 @@ mod runs;
 mod shares;
 mod staging;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
+pub(crate) use database::plain;
 pub use database::{Database, DatabaseUrl, DbRow, Engine};
+use hold::Hold;
 pub use live::{LiveEvent, LiveFile, LiveRunRow, LiveStep};
 pub use objects::Objects;
 use pending::{Claim, Marker, Pending};
@@ -31,6 +34,7 @@ pub use staging::Staged;
 use rankscope_model::UnixMicros;
 use sqlx::AnyPool;
 use std::{
+    borrow::Cow,
     collections::HashMap,
     fs::{self, File, TryLockError},
     io,
@@ -75,6 +79,9 @@ pub enum StoreError {
     /// Another process serves this database.
     #[error("another rankscope serves the database {0}; stop it or choose another with --database-url")]
     Served(DatabaseUrl),
+    /// There is nowhere to make tables.
+    #[error("the database has no schema for tables; make the one that the address names, or let the user use `public`")]
+    NoSchema,
     /// Another process serves this folder.
     #[error("the data folder {} is in use by another rankscope; stop it or choose another with --data", .0.display())]
     InUse(PathBuf),
@@ -87,7 +94,13 @@ impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
         // Rows refer to runs only, so a broken reference means that the run was deleted meanwhile.
         let is_orphan = error.as_database_error().is_some_and(sqlx::error::DatabaseError::is_foreign_key_violation);
-        if is_orphan || matches!(error, sqlx::Error::RowNotFound) { Self::Missing } else { Self::Sql(error) }
+        // Everything that is kept is cleaned before, so only what is looked for can hold a sign that no text has.
+        let is_no_text = code(&error).is_some_and(|code| code == NO_TEXT_CODE);
+        if is_orphan || is_no_text || matches!(error, sqlx::Error::RowNotFound) {
+            Self::Missing
+        } else {
+            Self::Sql(error)
+        }
     }
 }
 
@@ -122,14 +135,36 @@ const MAX_CONNECTIONS: u32 = 8;
 /// Codes for a full disk: `SQLite`'s result code, and `PostgreSQL`'s `disk_full`.
 const FULL_CODES: [&str; 2] = ["13", "53100"];
 
+/// Codes of a `PostgreSQL` that ends, begins, has no room for another connection, or is a copy that takes no changes:
+/// `admin_shutdown`, `crash_shutdown`, `cannot_connect_now`, `too_many_connections`, `read_only_sql_transaction`.
+const AWAY_CODES: [&str; 5] = ["57P01", "57P02", "57P03", "53300", "25006"];
+
+/// `PostgreSQL`'s code for a NUL in a text, which it cannot hold: `character_not_in_repertoire`.
+const NO_TEXT_CODE: &str = "22021";
+
+fn code(error: &sqlx::Error) -> Option<Cow<'_, str>> {
+    error.as_database_error().and_then(sqlx::error::DatabaseError::code)
+}
+
 impl StoreError {
+    /// Whether the database cannot be reached at the moment, as far as the error tells.
+    pub fn is_away(&self) -> bool {
+        match self {
+            Self::Sql(
+                sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Io(_) | sqlx::Error::Tls(_),
+            ) => true,
+            // Class 08 is what goes wrong with a connection.
+            Self::Sql(error) => {
+                code(error).is_some_and(|code| code.starts_with("08") || AWAY_CODES.contains(&code.as_ref()))
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the disk is full, as far as the error tells.
     pub fn is_full(&self) -> bool {
         match self {
-            Self::Sql(error) => error
-                .as_database_error()
-                .and_then(sqlx::error::DatabaseError::code)
-                .is_some_and(|code| FULL_CODES.contains(&code.as_ref())),
+            Self::Sql(error) => code(error).is_some_and(|code| FULL_CODES.contains(&code.as_ref())),
             Self::Io(error) => is_full(error),
             Self::Objects(error) => {
                 let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
@@ -169,9 +204,10 @@ pub struct Store {
     writer: tokio::sync::Mutex<()>,
     /// Changes to one run happen one after the other, so that each new version sees all evidence before it.
     run_locks: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
-    /// Held while the store is open: the folder, and the database where it is a server.
+    /// Held while the store is open.
     _lock: File,
-    _hold: database::Hold,
+    /// The same of the database, where it is a server.
+    hold: Hold,
 }
 
 impl Store {
@@ -202,7 +238,7 @@ impl Store {
         #[cfg(test)]
         let url = given.or(tests.as_ref());
         let database = connect(data, url, MAX_CONNECTIONS).await?;
-        let hold = database.hold().await?;
+        let hold = Hold::of(&database).await?;
         let hold =
             hold.ok_or_else(|| url.cloned().map_or_else(|| StoreError::InUse(data.to_path_buf()), StoreError::Served))?;
         database.migrate().await?;
@@ -216,7 +252,7 @@ impl Store {
             writer: tokio::sync::Mutex::default(),
             run_locks: Mutex::default(),
             _lock: lock,
-            _hold: hold,
+            hold,
         };
         store.clear_left_overs().await?;
         store.name_strangers().await?;
@@ -286,6 +322,11 @@ impl Store {
         self.objects.check().await
     }
 
+    /// Resolves when another process has taken the database, which can happen while it was away from this one.
+    pub async fn lost(&self) {
+        self.hold.lost().await;
+    }
+
     /// Closes the database; open requests must have ended.
     pub async fn close(&self) {
         self.pool.close().await;
@@ -346,6 +387,7 @@ fn to_u32(value: i64, what: &'static str) -> Result<u32, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[tokio::test]
     async fn a_folder_is_served_once_and_left_overs_go() {

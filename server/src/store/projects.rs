@@ -51,7 +51,9 @@ impl Store {
     /// Moves a run to another project, which must exist.
     pub async fn move_run(&self, run: &str, project: &str) -> Result<(), StoreError> {
         let sql = "UPDATE runs SET project_id = $1 WHERE id = $2 AND EXISTS (SELECT 1 FROM projects WHERE id = $1)";
-        let moved = sqlx::query(sql).bind(project).bind(run).execute(&self.pool).await?;
+        let mut transaction = self.database.begin().await?;
+        let moved = sqlx::query(sql).bind(project).bind(run).execute(&mut *transaction).await?;
+        transaction.commit().await?;
         if moved.rows_affected() == 0 { Err(StoreError::Missing) } else { Ok(()) }
     }
 }
