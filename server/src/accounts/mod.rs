@@ -23,13 +23,13 @@ pub use throttle::Throttle;
 pub use tokens::{NewToken, TokenHolder, TokenInfo};
 pub use users::{User, UserName};
 
-use crate::store::{Database, Store, StoreError};
+use crate::store::{ANSWERS_WITHIN, Database, Store, StoreError};
 use sqlx::{Any, AnyPool, any::AnyArguments, query::Query};
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::timeout};
 
 /// Another process may make the first administrator (`rankscope user add`); it is seen after this.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -61,8 +61,10 @@ impl Accounts {
         if self.is_set_up.load(Ordering::Relaxed) {
             return Ok(true);
         }
-        // Held while the database answers: nobody may take "not looked yet" for "no".
-        let mut looked_at = self.looked_at.lock().await;
+        // Held while the database answers: nobody may take "not looked yet" for "no". Who waits for one that does not
+        // answer need not wait once more behind each of the others.
+        let looked_at = timeout(ANSWERS_WITHIN, self.looked_at.lock()).await;
+        let mut looked_at = looked_at.map_err(|_| sqlx::Error::PoolTimedOut)?;
         if looked_at.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
             return Ok(self.is_set_up.load(Ordering::Relaxed));
         }

@@ -14,7 +14,7 @@ use url::Url;
 pub type DbRow = sqlx::any::AnyRow;
 
 /// A server that does not answer within this is not there.
-pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// The file of the embedded database in a data folder.
 const FILE: &str = "rankscope.sqlite";
 

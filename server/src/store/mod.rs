@@ -18,7 +18,7 @@ mod staging;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub(crate) use database::plain;
+pub(crate) use database::{ANSWERS_WITHIN, plain};
 pub use database::{Database, DatabaseUrl, DbRow, Engine};
 use hold::Hold;
 pub use live::{LiveEvent, LiveFile, LiveRunRow, LiveStep};
