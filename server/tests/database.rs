@@ -1,4 +1,4 @@
-//! The binary with its rows in the PostgreSQL that `RANKSCOPE_TEST_DATABASE_URL` names: what stays, who is refused, and
+//! The binary with its rows in the `PostgreSQL` that `RANKSCOPE_TEST_DATABASE_URL` names: what stays, who is refused, and
 //! what is said while the database is away.
 
 #![cfg(unix)] // a database may be on a socket

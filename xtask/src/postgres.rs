@@ -1,4 +1,4 @@
-//! A PostgreSQL for the tests: the one that `DATABASE_URL` names, or a cluster of our own that lives as long as they do.
+//! A `PostgreSQL` for the tests: the one that `DATABASE_URL` names, or a cluster of our own that lives as long as they do.
 //!
 //! Its programs come from Debian's package; it listens on a socket in its own folder, so nothing else can reach it, and
 //! does not care for power failures. Knows nothing of tables.
@@ -36,14 +36,10 @@ impl Postgres {
             say::line(format!("{GIVEN} names the PostgreSQL for the tests"));
             return Ok(Self { url, cluster: None });
         }
-        let programs = match programs() {
-            Some(programs) => programs,
-            None => {
-                system_packages::install("for the tests on PostgreSQL", &["postgresql"])?;
-                programs()
-                    .context("the package `postgresql` was installed, but initdb and pg_ctl are not to be found")?
-            }
-        };
+        if programs().is_none() {
+            system_packages::install("for the tests on PostgreSQL", &["postgresql"])?;
+        }
+        let programs = programs().context("neither initdb nor pg_ctl is to be found")?;
         // Short: the path of a socket may have a hundred bytes.
         let folder = tempfile::Builder::new().prefix("rs-pg-").tempdir_in("/tmp")?;
         let cluster = Cluster { programs, folder };

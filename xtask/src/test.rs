@@ -87,7 +87,7 @@ fn rust_tests(layout: &Layout, site: &Path, torch: Option<&Path>) -> Result<()> 
     }
 }
 
-/// Every test of the store and of accounts once more, with its rows in a PostgreSQL: they open what the variable names.
+/// Every test of the store and of accounts once more, with its rows in a `PostgreSQL`: they open what the variable names.
 fn postgres_tests(layout: &Layout, site: &Path, postgres: &Postgres) -> Result<()> {
     let cargo = || {
         let mut command = cargo(layout, site);

@@ -41,6 +41,7 @@ impl FromStr for DatabaseUrl {
 #[cfg(test)]
 impl DatabaseUrl {
     /// The same database, with all tables in a schema of its own.
+    #[must_use]
     pub fn in_schema(mut self, schema: &str) -> Self {
         self.0.query_pairs_mut().append_pair("options[search_path]", schema);
         self

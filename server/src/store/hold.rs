@@ -31,7 +31,7 @@ struct Patience {
 }
 
 const PATIENCE: Patience =
-    Patience { start: Duration::from_secs(3), look: Duration::from_secs(2), give_up: Duration::from_secs(60) };
+    Patience { start: Duration::from_secs(3), look: Duration::from_secs(2), give_up: Duration::from_mins(1) };
 
 /// So that the database notices within a minute when the machine that holds it is gone. Of no effect on a local socket.
 const NOTICE: &str = "SELECT set_config('tcp_keepalives_idle', '20', false), \

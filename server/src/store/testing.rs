@@ -1,4 +1,4 @@
-//! Where the rows of a test are: in its folder, or, for each folder, in a schema of its own of the PostgreSQL that
+//! Where the rows of a test are: in its folder, or, for each folder, in a schema of its own of the `PostgreSQL` that
 //! `RANKSCOPE_TEST_DATABASE_URL` names. So every test of the store runs on both.
 #![allow(clippy::unwrap_used)] // a test that cannot begin should say so at once
 
