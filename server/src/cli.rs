@@ -1,6 +1,6 @@
 //! The command line. Its words are a public contract: see docs/architecture.md.
 
-use crate::{http::PublicUrl, limits::parse_bytes, prometheus::address::Source};
+use crate::{http::PublicUrl, limits::parse_bytes, prometheus::address::Source, store::DatabaseUrl};
 use axum::http::HeaderName;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
@@ -9,6 +9,10 @@ use std::{
     net::{IpAddr, SocketAddr},
     path::PathBuf,
 };
+
+/// Help for what `serve` and `user` share; an attribute, because what documentation marks would be printed as marks.
+const DATABASE_URL: &str = "PostgreSQL for everything but files and live samples: postgres://user:password@host/name. \
+    Without it the database is a file in the folder";
 
 /// Why does one GPU use more memory than the others?
 #[derive(Debug, Parser)]
@@ -41,6 +45,9 @@ pub struct ServeArgs {
     /// Folder for the database and the files.
     #[arg(long, value_name = "DIR", default_value = "./data", env = "RANKSCOPE_DATA")]
     pub data: PathBuf,
+    /// Where the rows are, if not in a file of the folder.
+    #[arg(long, value_name = "URL", env = "RANKSCOPE_DATABASE_URL", hide_env_values = true, help = DATABASE_URL)]
+    pub database_url: Option<DatabaseUrl>,
     /// Largest accepted file, for instance 500MiB or 2GiB.
     #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = parse_bytes)]
     pub max_file_bytes: u64,
@@ -144,6 +151,16 @@ pub struct UserArgs {
     /// Folder of the server.
     #[arg(long, value_name = "DIR", default_value = "./data", env = "RANKSCOPE_DATA", global = true)]
     pub data: PathBuf,
+    /// Where the server's rows are, if not in a file of the folder.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "RANKSCOPE_DATABASE_URL",
+        hide_env_values = true,
+        global = true,
+        help = DATABASE_URL
+    )]
+    pub database_url: Option<DatabaseUrl>,
     /// Address under which people reach the server, for links.
     #[arg(long, value_name = "URL", env = "RANKSCOPE_PUBLIC_URL", global = true)]
     pub public_url: Option<PublicUrl>,

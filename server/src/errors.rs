@@ -110,6 +110,11 @@ impl Problem {
             .because(cause)
     }
 
+    /// The store cannot answer now and may in a moment; `cause` goes to the log only.
+    fn no_answer(cause: impl Display) -> Self {
+        Self::new(ProblemKind::Unavailable, "The store did not answer. Try again in a moment.").because(cause)
+    }
+
     /// Adds what the log should know.
     #[must_use]
     pub fn because(mut self, cause: impl Display) -> Self {
@@ -181,9 +186,8 @@ impl From<StoreError> for Problem {
                     the log.";
                 Self::new(ProblemKind::FileLost, detail).because(error)
             }
-            StoreError::Sql(sqlx::Error::PoolTimedOut) | StoreError::Io(_) | StoreError::Objects(_) => {
-                Self::new(ProblemKind::Unavailable, "The store did not answer. Try again in a moment.").because(error)
-            }
+            StoreError::Io(_) | StoreError::Objects(_) => Self::no_answer(error),
+            error if error.is_away() => Self::no_answer(error),
             error => Self::internal(error),
         }
     }

@@ -16,6 +16,7 @@ mod fingerprint;
 mod fuzz;
 mod layout;
 mod node;
+mod postgres;
 mod probe;
 mod say;
 mod serve;

@@ -35,7 +35,8 @@ fn install_arguments<'a>(packages: &[&'a str]) -> Vec<&'a str> {
     ["install", "-qq", "--yes", "--no-install-recommends"].into_iter().chain(packages.iter().copied()).collect()
 }
 
-fn is_root() -> bool {
+/// Whether this process may do everything.
+pub fn is_root() -> bool {
     command::output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
 }
 

@@ -3,6 +3,7 @@
 use crate::bundle::{self, WasmProfile};
 use crate::layout::Layout;
 use crate::node::Node;
+use crate::postgres::Postgres;
 use crate::serve::SITE_VARIABLE;
 use crate::summary::Summary;
 use crate::{browser, command, probe, say};
@@ -47,6 +48,12 @@ pub fn test(layout: &Layout, quick: bool) -> Result<()> {
     // Real jobs with the probe are part of the Rust tests, which leave them out in sight without a torch.
     let torch = probe::bring_torch().inspect_err(|why| summary.skip("jobs with the probe", format!("{why:#}"))).ok();
     summary.step("tests", || rust_tests(layout, &site, torch.as_deref()));
+    match Postgres::start() {
+        Ok(postgres) => {
+            summary.step("tests on PostgreSQL", || postgres_tests(layout, &site, &postgres));
+        }
+        Err(why) => summary.skip("tests on PostgreSQL", format!("{why:#}")),
+    }
     summary.step("documentation tests", || {
         command::run(cargo(layout, &site).args(["test", "--workspace", "--doc", "--quiet"]))
     });
@@ -78,6 +85,23 @@ fn rust_tests(layout: &Layout, site: &Path, torch: Option<&Path>) -> Result<()> 
         say::line("cargo-nextest is not to be had; `cargo test` runs the tests");
         command::run(cargo_with_torch().args(["test", "--workspace", "--no-fail-fast", "--lib", "--bins", "--tests"]))
     }
+}
+
+/// Every test of the store and of accounts once more, with its rows in a `PostgreSQL`: they open what the variable names.
+fn postgres_tests(layout: &Layout, site: &Path, postgres: &Postgres) -> Result<()> {
+    let cargo = || {
+        let mut command = cargo(layout, site);
+        command.env("RANKSCOPE_TEST_DATABASE_URL", postgres.url());
+        command
+    };
+    if bring_nextest(layout, site) {
+        // The same selection of packages as before: any other would be compiled anew.
+        let tests = "package(rankscope) & (kind(lib) & test(/^(store|accounts)::/) | binary(database))";
+        return command::run(cargo().args(["nextest", "run", "--workspace", "--no-fail-fast", "--filterset", tests]));
+    }
+    let rest = ["--", "store::", "accounts::"];
+    command::run(cargo().args(["test", "--package", "rankscope", "--lib", "--no-fail-fast"]).args(rest))?;
+    command::run(cargo().args(["test", "--package", "rankscope", "--test", "database", "--no-fail-fast"]))
 }
 
 /// Installed already, or from its source with the versions it was released with.

@@ -1,7 +1,7 @@
 //! The record of what was done: who came in, what was shared, deleted, granted. Rows are added, never changed.
 
 use super::Accounts;
-use crate::store::{StoreError, new_id, now};
+use crate::store::{DbRow, StoreError, new_id, now};
 use rankscope_model::UnixMicros;
 use sqlx::Row;
 use std::net::IpAddr;
@@ -77,7 +77,7 @@ pub struct AuditEntry {
 impl Accounts {
     /// Records what was done. That it was done is not undone if this fails, but the log says so.
     pub async fn record(&self, user_name: &str, action: Action, subject: &str, address: Option<IpAddr>) {
-        let subject: String = subject.chars().take(MAX_SUBJECT).collect();
+        let subject: String = subject.chars().filter(|sign| !sign.is_control()).take(MAX_SUBJECT).collect();
         let address = address.map(|address| address.to_string()).unwrap_or_default();
         tracing::info!(target: "rankscope::audit", user_name, action = action.slug(), subject, address, "recorded");
         let recorded = sqlx::query(
@@ -104,7 +104,7 @@ impl Accounts {
         .bind(i64::from(limit))
         .fetch_all(&self.pool)
         .await?;
-        let entry = |row: &sqlx::sqlite::SqliteRow| {
+        let entry = |row: &DbRow| {
             let slug: String = row.try_get("action")?;
             let known = Action::ALL.iter().find(|action| action.slug() == slug);
             Ok(AuditEntry {

@@ -4,7 +4,7 @@ use super::{Accounts, Role, User, UserName};
 use crate::{
     errors::{Problem, Result},
     intake::clean_line,
-    store::{StoreError, new_id, now, to_u64},
+    store::{DbRow, StoreError, new_id, now, to_u64},
 };
 use rankscope_model::UnixMicros;
 use sqlx::Row;
@@ -86,7 +86,7 @@ impl Accounts {
         )
         .fetch_all(&self.pool)
         .await?;
-        let project = |row: &sqlx::sqlite::SqliteRow| {
+        let project = |row: &DbRow| {
             Ok(Project {
                 id: row.try_get("id")?,
                 name: row.try_get("name")?,
@@ -107,8 +107,7 @@ impl Accounts {
         let name = project_name(name)?;
         let sql = "UPDATE projects SET name = $1 WHERE id = $2 AND NOT EXISTS \
             (SELECT 1 FROM projects o WHERE o.name = $1 AND o.id <> $2)";
-        let done = sqlx::query(sql).bind(name).bind(project).execute(&self.pool).await.map_err(StoreError::from)?;
-        if done.rows_affected() > 0 {
+        if self.change(sqlx::query(sql).bind(name).bind(project)).await? > 0 {
             return Ok(());
         }
         self.project_name(project).await?;
@@ -119,8 +118,7 @@ impl Accounts {
     pub async fn remove_project(&self, project: &str) -> Result<()> {
         let sql = "DELETE FROM projects WHERE id = $1 AND id <> $2 AND NOT EXISTS \
             (SELECT 1 FROM runs r WHERE r.project_id = $1)";
-        let done = sqlx::query(sql).bind(project).bind(DEFAULT_PROJECT).execute(&self.pool).await;
-        if done.map_err(StoreError::from)?.rows_affected() > 0 {
+        if self.change(sqlx::query(sql).bind(project).bind(DEFAULT_PROJECT)).await? > 0 {
             return Ok(());
         }
         self.project_name(project).await?;
@@ -141,7 +139,7 @@ impl Accounts {
         .bind(project)
         .fetch_all(&self.pool)
         .await?;
-        let member = |row: &sqlx::sqlite::SqliteRow| {
+        let member = |row: &DbRow| {
             Ok(Member { user: row.try_get("id")?, name: row.try_get("name")?, role: role(row.try_get("role")?)? })
         };
         rows.iter().map(member).collect()
@@ -192,7 +190,7 @@ impl Accounts {
         .bind(&user.id)
         .fetch_all(&self.pool)
         .await?;
-        let membership = |row: &sqlx::sqlite::SqliteRow| {
+        let membership = |row: &DbRow| {
             Ok(Membership {
                 project: row.try_get("id")?,
                 name: row.try_get("name")?,

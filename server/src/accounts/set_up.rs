@@ -12,7 +12,7 @@ use crate::{
     passwords,
     store::{StoreError, new_id, now},
 };
-use sqlx::{Row, SqliteConnection};
+use sqlx::{AnyConnection, Row};
 use std::time::Duration;
 
 /// Time to make the first administrator; a restart gives a new link.
@@ -34,7 +34,7 @@ impl Accounts {
     pub async fn new_set_up_link(&self, user: Option<&str>) -> Result<String, StoreError> {
         let (secret, at) = (new_secret(), now());
         let lasts = if user.is_some() { USER_LINK } else { FIRST_LINK };
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.database.begin().await?;
         match user {
             Some(user) => sqlx::query("DELETE FROM set_up_links WHERE user_id = $1 OR expires_at <= $2").bind(user),
             None => sqlx::query("DELETE FROM set_up_links WHERE user_id IS NULL OR expires_at <= $1"),
@@ -91,7 +91,7 @@ impl Accounts {
 
     /// In one transaction, so that of two who come with the same link one finds it used.
     async fn take(&self, secret: &str, user: Option<&User>, name: &UserName, hashed: &str) -> Result<bool, StoreError> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.database.begin().await?;
         let taken = sqlx::query("DELETE FROM set_up_links WHERE secret_sha256 = $1")
             .bind(hash(secret))
             .execute(&mut *transaction)
@@ -119,7 +119,7 @@ impl Accounts {
     }
 }
 
-async fn give_password(connection: &mut SqliteConnection, user: &str, hashed: &str) -> Result<(), StoreError> {
+async fn give_password(connection: &mut AnyConnection, user: &str, hashed: &str) -> Result<(), StoreError> {
     sqlx::query("UPDATE users SET password_hash = $1 WHERE id = $2")
         .bind(hashed)
         .bind(user)
@@ -130,7 +130,7 @@ async fn give_password(connection: &mut SqliteConnection, user: &str, hashed: &s
 }
 
 /// Makes the first administrator; `false` if somebody was quicker.
-async fn make_first(connection: &mut SqliteConnection, name: &UserName, hashed: &str) -> Result<bool, StoreError> {
+async fn make_first(connection: &mut AnyConnection, name: &UserName, hashed: &str) -> Result<bool, StoreError> {
     let admins: i64 =
         sqlx::query_scalar("SELECT COUNT(*) FROM users WHERE is_admin = 1").fetch_one(&mut *connection).await?;
     if admins > 0 {

@@ -7,10 +7,10 @@ use super::{
 use crate::{
     errors::{Problem, Result},
     passwords,
-    store::{StoreError, new_id, now},
+    store::{DbRow, StoreError, new_id, now},
 };
 use rankscope_model::UnixMicros;
-use sqlx::{Row, sqlite::SqliteRow};
+use sqlx::Row;
 
 /// Longest name.
 const MAX_NAME: usize = 64;
@@ -63,19 +63,20 @@ impl UserName {
 macro_rules! select_user {
     ($rest:literal) => {
         concat!(
-            "SELECT u.id, u.name, u.is_admin, u.password_hash IS NOT NULL AS has_password, u.created_at, u.disabled_at",
+            "SELECT u.id, u.name, u.is_admin, CASE WHEN u.password_hash IS NULL THEN 0 ELSE 1 END AS has_password, \
+             u.created_at, u.disabled_at",
             $rest
         )
     };
 }
 pub(super) use select_user;
 
-pub(super) fn user(row: &SqliteRow) -> Result<User, StoreError> {
+pub(super) fn user(row: &DbRow) -> Result<User, StoreError> {
     Ok(User {
         id: row.try_get("id")?,
         name: row.try_get("name")?,
         is_admin: row.try_get::<i64, _>("is_admin")? != 0,
-        has_password: row.try_get("has_password")?,
+        has_password: row.try_get::<i64, _>("has_password")? != 0,
         created_at: UnixMicros(row.try_get("created_at")?),
         disabled_at: row.try_get::<Option<i64>, _>("disabled_at")?.map(UnixMicros),
     })
@@ -183,8 +184,8 @@ impl Accounts {
     pub async fn set_admin(&self, id: &str, is_admin: bool) -> Result<()> {
         let sql = "UPDATE users SET is_admin = $1 WHERE id = $2 AND ($1 = 1 OR is_admin = 0 OR EXISTS \
             (SELECT 1 FROM users o WHERE o.is_admin = 1 AND o.disabled_at IS NULL AND o.id <> $2))";
-        let done = sqlx::query(sql).bind(i64::from(is_admin)).bind(id).execute(&self.pool).await;
-        self.unless_last(id, done.map_err(StoreError::from)?.rows_affected()).await
+        let changed = self.change(sqlx::query(sql).bind(i64::from(is_admin)).bind(id)).await?;
+        self.unless_last(id, changed).await
     }
 
     /// Keeps a user from signing in, and ends what is signed in; or lets the user back in.
@@ -192,8 +193,8 @@ impl Accounts {
         let at = is_disabled.then(|| now().0);
         let sql = "UPDATE users SET disabled_at = $1 WHERE id = $2 AND ($3 = 0 OR is_admin = 0 OR EXISTS \
             (SELECT 1 FROM users o WHERE o.is_admin = 1 AND o.disabled_at IS NULL AND o.id <> $2))";
-        let done = sqlx::query(sql).bind(at).bind(id).bind(i64::from(is_disabled)).execute(&self.pool).await;
-        self.unless_last(id, done.map_err(StoreError::from)?.rows_affected()).await?;
+        let changed = self.change(sqlx::query(sql).bind(at).bind(id).bind(i64::from(is_disabled))).await?;
+        self.unless_last(id, changed).await?;
         if is_disabled {
             self.end_sessions_of(id).await?;
         }

@@ -12,3 +12,14 @@ mod patient;
 pub mod serve;
 mod stop;
 pub mod user;
+
+use crate::store::DatabaseUrl;
+use std::path::Path;
+
+/// What a command was about when it failed: the folder, and the database where it is another.
+fn opening(data: &Path, url: Option<&DatabaseUrl>) -> String {
+    match url {
+        Some(url) => format!("opening {} with {url}", data.display()),
+        None => format!("opening {}", data.display()),
+    }
+}

@@ -1,6 +1,6 @@
 //! `rankscope serve`: opens the store, listens, and ends in order.
 
-use super::{front_door, log, own_gpus, stop::stop_signal};
+use super::{front_door, log, opening, own_gpus, stop::stop_signal};
 use crate::{
     cli::ServeArgs,
     http::{AppState, Front, router},
@@ -9,7 +9,7 @@ use crate::{
     live::{self, Follower, Live, LiveOptions, Webhook},
     prometheus::Sources,
     service::Service,
-    store::Store,
+    store::{Store, StoreError},
 };
 use anyhow::{Context, bail};
 use std::{path::Path, sync::Arc, time::Duration};
@@ -44,7 +44,8 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     }
     let limits =
         Limits { max_file_bytes: args.max_file_bytes, max_request_bytes: args.max_request_bytes, ..Limits::default() };
-    let store = Store::open(&args.data).await.with_context(|| format!("opening {}", args.data.display()))?;
+    let url = args.database_url.as_ref();
+    let store = Store::open_with(&args.data, url).await.with_context(|| opening(&args.data, url))?;
     let token = args.agent_token_file.as_deref().map(read_token).transpose()?;
     let options = LiveOptions { keep_bytes: args.live_keep_bytes, token };
     let folder = args.data.join("live");
@@ -78,8 +79,16 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let own_gpus = tokio::task::spawn_blocking(move || own_gpus::start(&wanted, &into));
 
     let streams = Arc::clone(&live);
+    let held = Arc::clone(&service);
+    let (tell, is_taken) = tokio::sync::oneshot::channel();
     let stop = async move {
-        stop.await;
+        tokio::select! {
+            () = stop => {}
+            () = held.store.lost() => {
+                // Whoever waits for it is this function.
+                let _ = tell.send(());
+            }
+        }
         // Streams never end by themselves; browsers come back when the server does.
         streams.end_streams();
     };
@@ -105,7 +114,11 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         files => tracing::warn!(files, "files that were still being read were cut off"),
     }
     tracing::info!("ended");
-    Ok(())
+    // What was told stays readable after the sender has gone.
+    match (is_taken.await, url) {
+        (Ok(()), Some(url)) => Err(StoreError::Served(url.clone()).into()),
+        _ => Ok(()),
+    }
 }
 
 /// A token from its file, without the line's end.

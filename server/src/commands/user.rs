@@ -1,6 +1,7 @@
 //! `rankscope user`: accounts from the command line, also while a server holds the data folder. The way back in for who
 //! is locked out.
 
+use super::opening;
 use crate::{
     accounts::{Accounts, Action, User, UserName, check_choice},
     cli::{UserArgs, UserCommand},
@@ -20,8 +21,9 @@ pub fn run(args: &UserArgs) -> anyhow::Result<()> {
 
 async fn change(args: &UserArgs) -> anyhow::Result<()> {
     let data = &args.data;
-    let pool = Store::database_beside(data).await.with_context(|| format!("opening {}", data.display()))?;
-    let accounts = Accounts::over(pool.clone());
+    let url = args.database_url.as_ref();
+    let database = Store::database_beside(data, url).await.with_context(|| opening(data, url))?;
+    let accounts = Accounts::over(database.clone());
     let done = match &args.command {
         UserCommand::List => list(&accounts).await,
         UserCommand::Add { name, admin, password_stdin } => {
@@ -43,7 +45,7 @@ async fn change(args: &UserArgs) -> anyhow::Result<()> {
             give_password(args, &accounts, &user, password).await
         }
     };
-    pool.close().await;
+    database.pool().close().await;
     done
 }
 

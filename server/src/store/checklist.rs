@@ -1,8 +1,8 @@
 //! What people add to a run's checklist: notes with their own status, and the run after the fix. Rows are only added.
 
-use super::{Store, StoreError, new_id, now};
+use super::{DbRow, Store, StoreError, new_id, now};
 use rankscope_model::{Item, ItemNote, OwnStatus, UnixMicros};
-use sqlx::{Row, sqlite::SqliteRow};
+use sqlx::Row;
 
 impl Store {
     /// Adds an entry to an item's history.
@@ -87,7 +87,7 @@ impl Store {
     }
 }
 
-fn item_note(row: &SqliteRow) -> Result<ItemNote, StoreError> {
+fn item_note(row: &DbRow) -> Result<ItemNote, StoreError> {
     let item = Item::from_slug(row.try_get("item")?).ok_or(StoreError::Range("item"))?;
     let status = row.try_get::<Option<String>, _>("status")?;
     let status = status.map(|slug| OwnStatus::from_slug(&slug).ok_or(StoreError::Range("status"))).transpose()?;

@@ -1,7 +1,7 @@
 //! Rows and objects of runs that began by themselves: their files are written anew while the job runs, and their newest
 //! diagnosis is replaced until it says something else. Knows no node and no sample.
 
-use super::{Claim, Staged, Store, StoreError, new_id, now, objects, runs::verdict_slug};
+use super::{Claim, DbRow, Staged, Store, StoreError, new_id, now, objects, plain, runs::verdict_slug};
 use crate::series::SeriesSet;
 use rankscope_model::{Evidence, Report};
 use sqlx::Row;
@@ -145,19 +145,19 @@ impl Store {
         ended: Option<i64>,
     ) -> Result<(), StoreError> {
         let _turn = self.writer.lock().await;
-        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+        let mut transaction = self.database.begin().await?;
         let (run, version) = (&report.run, i64::from(report.version));
         if let LiveStep::Begin { key, started } = step {
             sqlx::query("INSERT INTO runs (id, title, created_at, version) VALUES ($1, $2, $3, $4)")
                 .bind(&run.id)
-                .bind(&run.title)
+                .bind(plain(&run.title))
                 .bind(run.created_at.0)
                 .bind(version)
                 .execute(&mut *transaction)
                 .await?;
             sqlx::query("INSERT INTO live_runs (run_id, job_key, started_at) VALUES ($1, $2, $3)")
                 .bind(&run.id)
-                .bind(key)
+                .bind(plain(key))
                 .bind(started)
                 .execute(&mut *transaction)
                 .await?;
@@ -181,7 +181,7 @@ impl Store {
                 )
                 .bind(&row.id)
                 .bind(&run.id)
-                .bind(&row.name)
+                .bind(plain(&row.name))
                 .bind(bytes)
                 .bind(&row.sha256)
                 .bind(&row.object_key)
@@ -192,7 +192,7 @@ impl Store {
                 sqlx::query("INSERT INTO live_artifacts (artifact_id, run_id, name) VALUES ($1, $2, $3)")
                     .bind(&row.id)
                     .bind(&run.id)
-                    .bind(&row.name)
+                    .bind(plain(&row.name))
                     .execute(&mut *transaction)
                     .await?;
             } else {
@@ -216,7 +216,7 @@ impl Store {
             .bind(&run.id)
             .bind(version)
             .bind(verdict_slug(report.diagnosis.verdict)?)
-            .bind(&report.diagnosis.summary)
+            .bind(plain(&report.diagnosis.summary))
             .bind(serde_json::to_string(&report.diagnosis)?)
             .bind(env!("CARGO_PKG_VERSION"))
             .bind(report.diagnosed_at.0)
@@ -301,7 +301,7 @@ impl Store {
         )
         .bind(&event.run)
         .bind(&event.kind)
-        .bind(&event.text)
+        .bind(plain(&event.text))
         .bind(now().0)
         .execute(&self.pool)
         .await?;
@@ -316,7 +316,7 @@ impl Store {
         .bind(since)
         .fetch_all(&self.pool)
         .await?;
-        let event = |row: &sqlx::sqlite::SqliteRow| {
+        let event = |row: &DbRow| {
             Ok(LiveEvent { run: row.try_get("run_id")?, kind: row.try_get("kind")?, text: row.try_get("text")? })
         };
         rows.iter().map(event).collect()
@@ -344,7 +344,7 @@ struct FileRow {
     infos: String,
 }
 
-fn live_run(row: &sqlx::sqlite::SqliteRow) -> Result<LiveRunRow, StoreError> {
+fn live_run(row: &DbRow) -> Result<LiveRunRow, StoreError> {
     Ok(LiveRunRow {
         run: row.try_get("run_id")?,
         key: row.try_get("job_key")?,

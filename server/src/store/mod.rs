@@ -1,4 +1,4 @@
-//! Everything that outlives a request: rows in `SQLite`, bytes in the object store.
+//! Everything that outlives a request: rows in a database, bytes in the object store.
 //!
 //! Order of writes: a marker of what is to come, the objects (each flushed to disk), the rows in one transaction, the
 //! marker's end, then the answer. A crash in between leaves objects that the marker names and no row knows, which the
@@ -6,6 +6,8 @@
 //! Knows no HTTP.
 
 mod checklist;
+mod database;
+mod hold;
 mod live;
 mod objects;
 mod pending;
@@ -13,7 +15,12 @@ mod projects;
 mod runs;
 mod shares;
 mod staging;
+#[cfg(test)]
+pub(crate) mod testing;
 
+pub(crate) use database::{ANSWERS_WITHIN, plain};
+pub use database::{Database, DatabaseUrl, DbRow, Engine};
+use hold::Hold;
 pub use live::{LiveEvent, LiveFile, LiveRunRow, LiveStep};
 pub use objects::Objects;
 use pending::{Claim, Marker, Pending};
@@ -25,14 +32,15 @@ pub use shares::{MintedShare, ShareOptions, SharedReport};
 pub use staging::Staged;
 
 use rankscope_model::UnixMicros;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::AnyPool;
 use std::{
+    borrow::Cow,
     collections::HashMap,
     fs::{self, File, TryLockError},
     io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, Weak},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 /// Why the store could not answer. For logs; visitors get `errors::Problem`.
@@ -68,6 +76,12 @@ pub enum StoreError {
     /// A stored value is out of range.
     #[error("stored value out of range: {0}")]
     Range(&'static str),
+    /// Another process serves this database.
+    #[error("another rankscope serves the database {0}; stop it or choose another with --database-url")]
+    Served(DatabaseUrl),
+    /// There is nowhere to make tables.
+    #[error("the database has no schema for tables; make the one that the address names, or let the user use `public`")]
+    NoSchema,
     /// Another process serves this folder.
     #[error("the data folder {} is in use by another rankscope; stop it or choose another with --data", .0.display())]
     InUse(PathBuf),
@@ -80,7 +94,13 @@ impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
         // Rows refer to runs only, so a broken reference means that the run was deleted meanwhile.
         let is_orphan = error.as_database_error().is_some_and(sqlx::error::DatabaseError::is_foreign_key_violation);
-        if is_orphan || matches!(error, sqlx::Error::RowNotFound) { Self::Missing } else { Self::Sql(error) }
+        // Everything that is kept is cleaned before, so only what is looked for can hold a sign that no text has.
+        let is_no_text = code(&error).is_some_and(|code| code == NO_TEXT_CODE);
+        if is_orphan || is_no_text || matches!(error, sqlx::Error::RowNotFound) {
+            Self::Missing
+        } else {
+            Self::Sql(error)
+        }
     }
 }
 
@@ -112,17 +132,39 @@ impl From<object_store::Error> for StoreError {
 /// Most connections to the database at once.
 const MAX_CONNECTIONS: u32 = 8;
 
-/// `SQLite`'s result code for a full disk.
-const SQLITE_FULL: &str = "13";
+/// Codes for a full disk: `SQLite`'s result code, and `PostgreSQL`'s `disk_full`.
+const FULL_CODES: [&str; 2] = ["13", "53100"];
+
+/// Codes of a `PostgreSQL` that ends, begins, has no room for another connection, or is a copy that takes no changes:
+/// `admin_shutdown`, `crash_shutdown`, `cannot_connect_now`, `too_many_connections`, `read_only_sql_transaction`.
+const AWAY_CODES: [&str; 5] = ["57P01", "57P02", "57P03", "53300", "25006"];
+
+/// `PostgreSQL`'s code for a NUL in a text, which it cannot hold: `character_not_in_repertoire`.
+const NO_TEXT_CODE: &str = "22021";
+
+fn code(error: &sqlx::Error) -> Option<Cow<'_, str>> {
+    error.as_database_error().and_then(sqlx::error::DatabaseError::code)
+}
 
 impl StoreError {
+    /// Whether the database cannot be reached at the moment, as far as the error tells.
+    pub fn is_away(&self) -> bool {
+        match self {
+            Self::Sql(
+                sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Io(_) | sqlx::Error::Tls(_),
+            ) => true,
+            // Class 08 is what goes wrong with a connection.
+            Self::Sql(error) => {
+                code(error).is_some_and(|code| code.starts_with("08") || AWAY_CODES.contains(&code.as_ref()))
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the disk is full, as far as the error tells.
     pub fn is_full(&self) -> bool {
         match self {
-            Self::Sql(error) => error
-                .as_database_error()
-                .and_then(sqlx::error::DatabaseError::code)
-                .is_some_and(|code| code == SQLITE_FULL),
+            Self::Sql(error) => code(error).is_some_and(|code| FULL_CODES.contains(&code.as_ref())),
             Self::Io(error) => is_full(error),
             Self::Objects(error) => {
                 let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
@@ -152,7 +194,9 @@ pub fn is_full(error: &io::Error) -> bool {
 /// One data folder, held by this process alone.
 #[derive(Debug)]
 pub struct Store {
-    pool: SqlitePool,
+    database: Database,
+    /// Those of `database`.
+    pool: AnyPool,
     objects: Objects,
     pending: Pending,
     incoming: PathBuf,
@@ -162,11 +206,19 @@ pub struct Store {
     run_locks: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
     /// Held while the store is open.
     _lock: File,
+    /// The same of the database, where it is a server.
+    hold: Hold,
 }
 
 impl Store {
-    /// Opens (and creates) a data folder, brings its database up to date, and removes what a crash has left behind.
+    /// Opens (and creates) a data folder with the database in it, brings that up to date, and removes what a crash has
+    /// left behind.
     pub async fn open(data: &Path) -> Result<Self, StoreError> {
+        Self::open_with(data, None).await
+    }
+
+    /// The same with the rows in another database.
+    pub async fn open_with(data: &Path, url: Option<&DatabaseUrl>) -> Result<Self, StoreError> {
         create_private(data)?;
         let lock = File::options().create(true).truncate(false).write(true).open(data.join("lock"))?;
         match lock.try_lock() {
@@ -181,17 +233,26 @@ impl Store {
             fs::remove_file(left_over?.path())?;
         }
 
-        let pool = connect(data, MAX_CONNECTIONS).await?;
-        sqlx::migrate!().run(&pool).await?;
+        #[cfg(test)]
+        let (given, tests) = (url, testing::url_for(data).await);
+        #[cfg(test)]
+        let url = given.or(tests.as_ref());
+        let database = connect(data, url, MAX_CONNECTIONS).await?;
+        let hold = Hold::of(&database).await?;
+        let hold =
+            hold.ok_or_else(|| url.cloned().map_or_else(|| StoreError::InUse(data.to_path_buf()), StoreError::Served))?;
+        database.migrate().await?;
 
         let store = Self {
-            pool,
+            pool: database.pool().clone(),
+            database,
             objects: Objects::open(&data.join("objects"))?,
             pending: Pending::open(data.join("pending"))?,
             incoming,
             writer: tokio::sync::Mutex::default(),
             run_locks: Mutex::default(),
             _lock: lock,
+            hold,
         };
         store.clear_left_overs().await?;
         store.name_strangers().await?;
@@ -200,7 +261,12 @@ impl Store {
 
     /// The database of a data folder alone, also while a server holds the folder: for short changes of accounts from the
     /// command line. Whoever holds the folder has brought the database up to date; otherwise it is done here.
-    pub async fn database_beside(data: &Path) -> Result<SqlitePool, StoreError> {
+    pub async fn database_beside(data: &Path, url: Option<&DatabaseUrl>) -> Result<Database, StoreError> {
+        if let Some(url) = url {
+            let database = Database::at(url, 1).await?;
+            database.migrate().await?;
+            return Ok(database);
+        }
         create_private(data)?;
         let lock = File::options().create(true).truncate(false).write(true).open(data.join("lock"))?;
         let is_held = match lock.try_lock() {
@@ -208,15 +274,15 @@ impl Store {
             Err(TryLockError::WouldBlock) => true,
             Err(TryLockError::Error(error)) => return Err(error.into()),
         };
-        let pool = connect(data, 1).await?;
+        let database = connect(data, None, 1).await?;
         if !is_held {
-            sqlx::migrate!().run(&pool).await?;
+            database.migrate().await?;
         }
-        Ok(pool)
+        Ok(database)
     }
 
-    pub(crate) fn pool(&self) -> &SqlitePool {
-        &self.pool
+    pub(crate) fn database(&self) -> &Database {
+        &self.database
     }
 
     /// Ends what an earlier process had begun and not acknowledged.
@@ -256,6 +322,11 @@ impl Store {
         self.objects.check().await
     }
 
+    /// Resolves when another process has taken the database, which can happen while it was away from this one.
+    pub async fn lost(&self) {
+        self.hold.lost().await;
+    }
+
     /// Closes the database; open requests must have ended.
     pub async fn close(&self) {
         self.pool.close().await;
@@ -277,16 +348,11 @@ impl Store {
     }
 }
 
-async fn connect(data: &Path, connections: u32) -> Result<SqlitePool, StoreError> {
-    let options = SqliteConnectOptions::new()
-        .filename(data.join("rankscope.sqlite"))
-        .create_if_missing(true)
-        .journal_mode(SqliteJournalMode::Wal)
-        // Full: a transaction is on disk when it is acknowledged, also if the power fails.
-        .synchronous(SqliteSynchronous::Full)
-        .foreign_keys(true)
-        .busy_timeout(Duration::from_secs(10));
-    Ok(SqlitePoolOptions::new().max_connections(connections).connect_with(options).await?)
+async fn connect(data: &Path, url: Option<&DatabaseUrl>, connections: u32) -> Result<Database, StoreError> {
+    match url {
+        Some(url) => Database::at(url, connections).await,
+        None => Database::in_folder(data, connections).await,
+    }
 }
 
 /// Creates a folder that its owner alone can enter: logs and scripts are nobody else's business on a shared machine. One
@@ -321,6 +387,7 @@ fn to_u32(value: i64, what: &'static str) -> Result<u32, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[tokio::test]
     async fn a_folder_is_served_once_and_left_overs_go() {

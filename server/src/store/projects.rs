@@ -1,7 +1,6 @@
 //! Which project a run belongs to, and which runs somebody sees. Projects themselves are kept by `accounts`.
 
-use super::{Store, StoreError};
-use sqlx::{QueryBuilder, Sqlite};
+use super::{Store, StoreError, database::Sql};
 
 /// Whose runs a list shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,17 +21,15 @@ impl Sees {
     }
 
     /// Narrows a query for runs `r`.
-    pub(super) fn narrow(&self, sql: &mut QueryBuilder<Sqlite>) {
+    pub(super) fn narrow(&self, sql: &mut Sql) {
         match self {
             Self::All => {}
             Self::Projects(projects) if projects.is_empty() => {
                 sql.push(" AND 1 = 0");
             }
             Self::Projects(projects) => {
-                sql.push(" AND r.project_id IN (");
-                let mut list = sql.separated(", ");
-                for project in projects {
-                    list.push_bind(project.clone());
+                for (n, project) in projects.iter().enumerate() {
+                    sql.push(if n == 0 { " AND r.project_id IN (" } else { ", " }).bind(project);
                 }
                 sql.push(")");
             }
@@ -54,7 +51,9 @@ impl Store {
     /// Moves a run to another project, which must exist.
     pub async fn move_run(&self, run: &str, project: &str) -> Result<(), StoreError> {
         let sql = "UPDATE runs SET project_id = $1 WHERE id = $2 AND EXISTS (SELECT 1 FROM projects WHERE id = $1)";
-        let moved = sqlx::query(sql).bind(project).bind(run).execute(&self.pool).await?;
+        let mut transaction = self.database.begin().await?;
+        let moved = sqlx::query(sql).bind(project).bind(run).execute(&mut *transaction).await?;
+        transaction.commit().await?;
         if moved.rows_affected() == 0 { Err(StoreError::Missing) } else { Ok(()) }
     }
 }
@@ -68,11 +67,13 @@ mod tests {
     #[tokio::test]
     async fn runs_from_before_there_were_accounts_belong_to_the_default_project() {
         let folder = tempfile::tempdir().unwrap();
-        let pool = crate::store::connect(folder.path(), 1).await.unwrap();
+        let url = crate::store::testing::url_for(folder.path()).await;
+        let database = crate::store::connect(folder.path(), url.as_ref(), 1).await.unwrap();
+        let pool = database.pool();
         // The last version without accounts.
-        sqlx::migrate!().run_to(10, &pool).await.unwrap();
+        sqlx::migrate!().run_to(10, pool).await.unwrap();
         sqlx::query("INSERT INTO runs (id, title, created_at, version) VALUES ('old', 'before', 1, 1)")
-            .execute(&pool)
+            .execute(pool)
             .await
             .unwrap();
         pool.close().await;
