@@ -17,8 +17,9 @@ test("the stages of a pipeline differ by design, and the report says so", async 
   const log = publicFile("logs", "megatron_64ranks_tp4_pp16.out");
   test.skip(!log, "the collection of public files is not beside this checkout");
   await upload(page, log!);
-  await expect(page.getByRole("heading", { level: 1 })).toContainText("stages of the pipeline hold different parts");
-  await expect(page.getByRole("region", { name: "Cause" })).toContainText("expected to differ");
+  await expect(page.getByRole("heading", { level: 1 })).toContainText("the ends of its 16 pipeline stages hold more by design");
+  await expect(page.getByRole("region", { name: "Cause" })).toContainText("The job runs in 16 pipeline stages of four ranks");
+  await expect(page.getByRole("region", { name: "Cause" })).toContainText(":1198");
   // Megatron prints its figures once.
   await expect(drawn(page, /^Each rank at step 20/)).toBeVisible();
   expect(await weight(page)).toBeLessThan(1_000_000);

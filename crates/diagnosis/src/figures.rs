@@ -10,8 +10,8 @@ use crate::tables::{Gpu, TableView};
 use crate::traces::Lines;
 use rankscope_model::{
     ArtifactId, Bytes, Composition, Diagnosis, EvidenceRef, Figures, Finding, LaunchSetting, OomEvent, Part, PartKind,
-    PeakBar, Peaks, Phase, PhaseMark, PhaseSpan, Place, ProcessRow, Provenance, Quantity, Rank, SeriesAxis, Severity,
-    StepRecord, Subject, Timeline, TimelineLine, TimelineMark, UnixMicros,
+    PeakBar, Peaks, Phase, PhaseMark, PhaseSpan, Place, ProcessListing, ProcessRow, Provenance, Quantity, Rank,
+    SeriesAxis, Severity, StepRecord, Subject, Timeline, TimelineLine, TimelineMark, UnixMicros,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -472,7 +472,13 @@ pub(crate) fn common_capacity(comparison: &Comparison) -> Option<Bytes> {
 fn composition(case: &Case, accused: &BTreeSet<Subject>) -> Vec<Composition> {
     let mut found = match case.focus_with_memory() {
         Some(_) if !case.homes.is_empty() => of_nodes(case, accused),
-        Some(view) => view.gpus.iter().filter_map(|gpu| of_card(case, view, gpu, accused)).collect(),
+        Some(view) => {
+            let series = case.table_series.iter().find(|series| {
+                series.iter().any(|index| case.tables.get(*index).is_some_and(|own| std::ptr::eq(own, view)))
+            });
+            let view = series.and_then(|series| with_whole_list(case, series)).unwrap_or(view);
+            view.gpus.iter().filter_map(|gpu| of_card(case, view, gpu, accused)).collect()
+        }
         None => Vec::new(),
     };
     if found.is_empty() {
@@ -550,10 +556,23 @@ fn of_card(case: &Case, view: &TableView, gpu: &Gpu, accused: &BTreeSet<Subject>
     })
 }
 
+/// The table of a series to split cards by: the fullest whose list is whole, since what an older list leaves of a card that
+/// moved on belongs to nobody in particular; else the one that shows most.
+fn with_whole_list<'c, 'a>(case: &'c Case<'a>, series: &[usize]) -> Option<&'c TableView<'a>> {
+    let focus = case.focus_of(series).map(|(_, view)| view)?;
+    if focus.table.listing == ProcessListing::Listed || focus.table.at.time.is_none() {
+        return Some(focus);
+    }
+    let views = series.iter().filter_map(|index| case.tables.get(*index));
+    let whole =
+        views.filter(|view| view.table.listing == ProcessListing::Listed && view.gpus.len() == focus.gpus.len());
+    Some(whole.max_by_key(|view| view.max_used()).unwrap_or(focus))
+}
+
 /// The card of each rank of a job on several nodes, under the rank's name.
 fn of_nodes(case: &Case, accused: &BTreeSet<Subject>) -> Vec<Composition> {
     let card = |(rank, home): (&Subject, &crate::nodes::Home)| {
-        let (_, view) = case.focus_of(case.table_series.get(home.series)?)?;
+        let view = with_whole_list(case, case.table_series.get(home.series)?)?;
         let found = of_card(case, view, view.gpu(home.card)?, accused)?;
         Some(Composition { subject: *rank, accused: accused.contains(rank), ..found })
     };

@@ -135,6 +135,18 @@ fn note_left_out(case: &Case, ledger: &mut Ledger) {
             refs: case.refs(case.evidence.snapshots.iter().map(|snapshot| &snapshot.at)),
         });
     }
+    for (copy, whole) in &case.steps.copies {
+        let name = |file| case.evidence.artifact_name(file);
+        ledger.claim(combine::Claim {
+            item: Item::MemoryStats,
+            label: None,
+            severity: rankscope_model::Severity::Info,
+            confidence: 1.0,
+            text: format!("All records of {} stand in {} too, and count once.", name(*copy), name(*whole)),
+            ranks: vec![],
+            refs: vec![],
+        });
+    }
     let Some(text) = case.main.as_ref().and_then(|(comparison, _)| imbalance::left_out_text(comparison)) else {
         return;
     };

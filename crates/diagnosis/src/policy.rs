@@ -42,6 +42,8 @@ pub struct Policy {
     pub everyone_everywhere: f64,
     /// Used memory that no row accounts for is worth a word above this (causes.md: about 300 MB).
     pub unaccounted_min: Bytes,
+    /// Ranks that stay for so long after others of their job have ended are left over, in microseconds.
+    pub leftover_after: i64,
     /// Memory of a process outside the allocator is large above this (causes.md: 1.5 GB, well above a context).
     pub outside_pytorch_min: Bytes,
     /// Memory on a card that is neither free nor of the failing process is somebody else's above this, where the
@@ -138,6 +140,7 @@ impl Default for Policy {
             visit_share: 0.5,
             everyone_everywhere: 0.6,
             unaccounted_min: Bytes(300_000_000),
+            leftover_after: 60_000_000,
             outside_pytorch_min: Bytes(1_500_000_000),
             held_by_others_min: Bytes::from_mib(4096),
             full_share: 0.90,

@@ -3,7 +3,8 @@
 //! Knows steps, phases and shapes; knows no cause.
 
 use rankscope_model::{ArtifactId, Phase, Quantity, StepRecord, Subject};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
 
 /// Position of a record in a run: records of different ranks with the same key belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +26,8 @@ pub(crate) struct StepView<'a> {
     pub rows: BTreeMap<Key, Vec<&'a StepRecord>>,
     /// Whether steps were printed; otherwise [`Key::step`] is only a number.
     pub has_steps: bool,
+    /// Files all of whose records another file has too, and that file: copies of one log, which count once.
+    pub copies: Vec<(ArtifactId, ArtifactId)>,
 }
 
 /// Figures of one quantity at one position, one value per subject, in subject order.
@@ -35,10 +38,13 @@ impl<'a> StepView<'a> {
     pub fn new(records: &'a [StepRecord]) -> Self {
         let rank_records = records.iter().filter(|r| r.subject.rank().is_some()).count();
         let takes_ranks = rank_records * 2 >= records.len();
-        let mut view = Self::default();
+        let mut view = Self { copies: copies(records), ..Self::default() };
+        let is_copy = |record: &&StepRecord| view.copies.iter().any(|(copy, _)| *copy == record.at.artifact);
+        let counted: Vec<&StepRecord> =
+            records.iter().filter(|r| r.subject.rank().is_some() == takes_ranks && !is_copy(r)).collect();
         // Per subject and phase: artifact and step of the last record, and the pass it was in.
         let mut last: BTreeMap<(Subject, Option<Phase>), (u64, u32)> = BTreeMap::new();
-        for record in records.iter().filter(|r| r.subject.rank().is_some() == takes_ranks) {
+        for record in counted {
             let slot = (record.subject, record.phase);
             let (step, pass) = match (record.step, last.get(&slot)) {
                 (Some(step), Some((before, pass))) => (step.0, pass.saturating_add(u32::from(step.0 < *before))),
@@ -85,6 +91,38 @@ impl<'a> StepView<'a> {
     }
 }
 
+/// A log that was uploaded twice, on its own and in an archive, or once more with its end.
+fn copies(records: &[StepRecord]) -> Vec<(ArtifactId, ArtifactId)> {
+    if records.windows(2).all(|pair| matches!(pair, [a, b] if a.at.artifact == b.at.artifact)) {
+        return Vec::new();
+    }
+    let mut files: BTreeMap<ArtifactId, Vec<u64>> = BTreeMap::new();
+    let hasher = RandomState::new();
+    for record in records {
+        let figures =
+            [record.allocated, record.peak_allocated, record.reserved, record.peak_reserved, record.device_used];
+        let input = (&record.batch_shape, record.batch_samples, record.batch_tokens, record.routed_tokens);
+        let said = hasher.hash_one((record.subject, record.step, record.phase, input, figures));
+        files.entry(record.at.artifact).or_default().push(said);
+    }
+    let mut files: Vec<(ArtifactId, Vec<u64>)> = files.into_iter().collect();
+    // The longest first: the others may be parts of it.
+    files.sort_by_key(|(file, said)| (std::cmp::Reverse(said.len()), *file));
+    let mut known: HashMap<u64, ArtifactId> = HashMap::new();
+    let mut copies = Vec::new();
+    for (file, said) in files {
+        let whole = said.first().and_then(|first| known.get(first)).copied();
+        match whole.filter(|whole| said.iter().all(|said| known.get(said) == Some(whole))) {
+            Some(whole) => copies.push((file, whole)),
+            None => said.into_iter().for_each(|said| {
+                known.entry(said).or_insert(file);
+            }),
+        }
+    }
+    copies.sort();
+    copies
+}
+
 /// One value per subject, the largest where there are several, in subject order.
 pub(crate) fn cross_section(rows: &[&StepRecord], value: impl Fn(&StepRecord) -> Option<u64>) -> CrossSection {
     let mut values: CrossSection = rows.iter().filter_map(|row| Some((row.subject, value(row)?))).collect();
@@ -118,6 +156,23 @@ mod tests {
         let view = StepView::new(&records);
         assert_eq!(view.passes().len(), 3);
         assert_eq!(view.subjects, [Subject::Rank(Rank(0))]);
+    }
+
+    #[test]
+    fn a_copy_of_a_log_counts_once() {
+        let of = |file: u32, steps: std::ops::Range<u64>| {
+            steps.map(move |step| {
+                let mut record = record(step, 0, Some(step), 7 + step % 3);
+                record.at.artifact = ArtifactId(file);
+                record
+            })
+        };
+        let records: Vec<_> = of(0, 0..5).chain(of(1, 0..9)).chain(of(2, 0..9)).collect();
+        let view = StepView::new(&records);
+        assert_eq!(view.copies, [(ArtifactId(0), ArtifactId(1)), (ArtifactId(2), ArtifactId(1))]);
+        assert_eq!((view.passes().len(), view.records().count()), (1, 9));
+        let differs: Vec<_> = of(0, 0..5).chain(of(1, 1..9)).collect();
+        assert_eq!(StepView::new(&differs).copies, []);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use rankscope_diagnosis::{Policy, diagnose};
 use rankscope_ingest::{Limits, read_upload};
-use rankscope_model::{CauseLabel, Diagnosis, Evidence, Item, ItemStatus};
+use rankscope_model::{CauseLabel, Diagnosis, Evidence, Item, ItemStatus, Severity};
 use std::fmt::Write;
 use std::io::Cursor;
 
@@ -171,4 +171,29 @@ fn a_cache_that_all_ranks_share_is_no_cause_and_one_that_stands_out_is() {
     assert!(cause.confidence < confidence(&apart, label));
     assert!(cause.against.iter().any(|reason| reason.contains("already expandable")), "{:?}", cause.against);
     assert!(!cause.remedy.contains("+ export"), "{}", cause.remedy);
+}
+
+#[test]
+fn the_ends_of_a_pipeline_that_the_launch_names_hold_more_by_design() {
+    let log = |head: &str, peak_of: fn(u32) -> u32| {
+        let lines = (0..8).map(|rank| format!("rank={rank} step=20 peak={}MiB\n", peak_of(rank)));
+        run(&[("job.log", format!("{head}\n{}", lines.collect::<String>()))])
+    };
+    let named =
+        "using world size: 8, data-parallel size: 1, tensor-model-parallel size: 2, pipeline-model-parallel size: 4";
+    let ends = |rank| if (2..6).contains(&rank) { 20_000 } else { 24_000 };
+    let told = log(named, ends);
+    assert!(
+        told.summary.contains("because the ends of its four pipeline stages hold more by design"),
+        "{}",
+        told.summary
+    );
+    let cause = &told.causes[0];
+    assert_eq!((cause.label, cause.ranks.as_slice()), (CauseLabel::PipelineStageImbalance, &[0, 1, 6, 7][..]));
+    let finding = told.findings.iter().find(|finding| finding.label == Some(cause.label)).unwrap();
+    assert_eq!((finding.severity, finding.evidence[0].line), (Severity::Info, Some(1)));
+    // Where the stages are not named, or one rank of an end stands out alone, it stays a guess.
+    assert!(confidence(&log("", ends), cause.label) < cause.confidence - 0.2);
+    let one = log(named, |rank| if rank == 0 { 24_000 } else { 20_000 });
+    assert_ne!(top(&one), Some(cause.label), "{}", one.summary);
 }

@@ -6,7 +6,9 @@
 mod support;
 
 use rankscope_diagnosis::{Policy, diagnose, figures};
-use rankscope_model::{CauseLabel, Diagnosis, Evidence, MIB, PartKind, Quantity, Rank, SeriesAxis, Subject, Verdict};
+use rankscope_model::{
+    Bytes, CauseLabel, Diagnosis, Evidence, MIB, PartKind, Quantity, Rank, SeriesAxis, Subject, UnixMicros, Verdict,
+};
 use support::{confidence, upload, with};
 
 const CARDS: u32 = 4;
@@ -136,11 +138,31 @@ fn little_that_no_process_owns_explains_no_wide_gap() {
     let evidence = record("node-a", 0, |_| ([30_000, 30_000, 44_000, 30_000], 0));
     let mut evidence = evidence;
     for table in &mut evidence.device_tables {
-        table.devices[0].used = table.devices[0].used.map(|used| rankscope_model::Bytes(used.0 + 350 * MIB));
-        table.devices[2].used = table.devices[2].used.map(|used| rankscope_model::Bytes(used.0 + 350 * MIB));
+        table.devices[0].used = table.devices[0].used.map(|used| Bytes(used.0 + 350 * MIB));
+        table.devices[2].used = table.devices[2].used.map(|used| Bytes(used.0 + 350 * MIB));
     }
     let diagnosis = diagnose(&evidence, &Policy::default());
     assert!(!diagnosis.summary.contains("because"), "{}", diagnosis.summary);
     let told = diagnosis.findings.iter().filter(|finding| finding.claim.contains("than its listed processes hold"));
     assert_eq!(told.count(), 2, "both are told, neither explains it");
+}
+
+#[test]
+fn ranks_that_end_one_after_the_other_are_no_leftover_until_they_stay() {
+    let mut evidence = record("node-a", 0, EVEN);
+    let mut last = evidence.device_tables.last().unwrap().clone();
+    last.time = last.time.map(|time| UnixMicros(time.0 + 1_000_000));
+    last.processes.truncate(2);
+    for device in &mut last.devices[2..] {
+        device.used = Some(Bytes(450 * MIB));
+    }
+    evidence.device_tables.push(last.clone());
+    let is_named = |evidence: &Evidence| {
+        let diagnosis = diagnose(evidence, &Policy::default());
+        diagnosis.findings.iter().any(|finding| finding.label == Some(CauseLabel::ZombieLeftover))
+    };
+    assert!(!is_named(&evidence));
+    last.time = last.time.map(|time| UnixMicros(time.0 + 90_000_000));
+    evidence.device_tables.push(last);
+    assert!(is_named(&evidence));
 }

@@ -42,6 +42,9 @@ pub struct Moment {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moments {
     list: Vec<Moment>,
+    /// The newest one that said nothing new: until then all was as it is in the list.
+    #[serde(default)]
+    quiet: Option<Moment>,
 }
 
 impl Moments {
@@ -49,7 +52,7 @@ impl Moments {
     pub fn offer(&mut self, moment: Moment) -> bool {
         let mut moment = moment;
         if let Some(before) = self.list.last() {
-            if moment.time <= before.time {
+            if moment.time <= self.quiet.as_ref().map_or(before.time, |quiet| quiet.time) {
                 return false;
             }
             moment.turn = members(&moment.listed) != members(&before.listed);
@@ -67,8 +70,11 @@ impl Moments {
                 || resized(&moment.listed, &before.listed)
                 || moment.time.saturating_sub(before.time) >= AT_LEAST_EVERY;
             if !says_more {
+                self.quiet = Some(moment);
                 return false;
             }
+            // A change is a step, not a slope from the last one on.
+            self.list.extend(self.quiet.take());
         } else {
             moment.turn = true;
             if moment.peak.as_ref().is_some_and(|(_, used)| !differs(used, &moment.used)) {
@@ -76,10 +82,19 @@ impl Moments {
             }
         }
         self.list.push(moment);
-        if self.list.len() > MOST {
+        while self.list.len() > MOST {
+            let before = self.list.len();
             self.thin();
+            if self.list.len() == before {
+                break;
+            }
         }
         true
+    }
+
+    /// How it was last, where nothing has changed since.
+    pub fn quiet(&self) -> Option<&Moment> {
+        self.quiet.as_ref()
     }
 
     /// All moments, in order.

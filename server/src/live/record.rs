@@ -31,7 +31,12 @@ pub fn of_job(name: &str, node: &Node, key: &str) -> Option<NodeRecord> {
     info.devices.retain(|device| subjects.contains(&device.subject));
     let is_of_job = |state: &LiveState| state.subject.is_none_or(|subject| subjects.contains(&subject));
     let last = job.gone_since.unwrap_or(i64::MAX);
-    let moments = node.moments.list().iter().filter(|moment| (job.first..last).contains(&moment.time));
+    let moments = node
+        .moments
+        .list()
+        .iter()
+        .chain(node.moments.quiet())
+        .filter(|moment| (job.first..last).contains(&moment.time));
     let states = node.states.iter().filter(|(time, state)| (job.first..last).contains(time) && is_of_job(state));
     Some(NodeRecord {
         node: name.to_owned(),
@@ -176,14 +181,14 @@ mod tests {
             (ArtifactKind::LiveRecord, &[0, 1][..], &[0, 1][..])
         );
         assert!(info.warnings.is_empty(), "{:?}", info.warnings);
-        assert_eq!(found.device_tables.len(), 2, "what did not change is said once");
-        let last = &found.device_tables[1];
+        assert_eq!(found.device_tables.len(), 3, "and how it was just before it changed");
+        let last = &found.device_tables[2];
         assert_eq!(
             last.devices.iter().map(|row| row.used).collect::<Vec<_>>(),
             [Some(Bytes(30 * GIB)), Some(Bytes(5 * GIB))]
         );
         assert_eq!(last.processes.len(), 2);
         assert_eq!(last.listing, rankscope_model::ProcessListing::Listed);
-        assert_eq!(text.lines().count(), 6, "{text}");
+        assert_eq!(text.lines().count(), 8, "{text}");
     }
 }

@@ -35,6 +35,11 @@ const PROBE_GRACE: i64 = 5_000_000;
 /// Events older than this are not told any more when the server comes back.
 const TELL_WITHIN: i64 = 3_600_000_000;
 
+/// A finding is told once it has stood for so long: what passes while ranks start or end is none.
+const NOTICE_AFTER: i64 = 3_000_000;
+/// What goes out of the house waits longer, because it is told once.
+const EVENT_AFTER: i64 = 10_000_000;
+
 /// What following needs.
 #[derive(Debug, Clone)]
 pub struct Follower {
@@ -69,10 +74,42 @@ struct OpenRun {
     /// Not before this is it diagnosed again.
     not_before: i64,
     /// What was told of it already.
-    told: HashSet<String>,
+    told: HashSet<Telling>,
+    /// What is to be told when it has stood for long enough.
+    pending: BTreeMap<Telling, Pending>,
     is_new: bool,
+    /// The title that it was given here last.
+    title: Option<String>,
+    /// Its title has changed.
+    is_renamed: bool,
     /// It was deleted, or could not be kept: its job is left alone.
     given_up: bool,
+}
+
+/// Something that is told once of a run.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Telling {
+    /// In the browser, by what it is about.
+    Notice(String),
+    /// To people outside, by its kind.
+    Event(&'static str),
+}
+
+impl Telling {
+    fn waits(&self) -> i64 {
+        match self {
+            Self::Notice(_) => NOTICE_AFTER,
+            Self::Event(_) => EVENT_AFTER,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Pending {
+    /// When it was found first, of a time without end in between.
+    since: i64,
+    /// As it was found last.
+    text: String,
 }
 
 /// Follows the jobs until the server ends.
@@ -122,11 +159,13 @@ pub async fn follow(follower: Follower) {
             if due || job.gone {
                 follower.renew(&key, &job, run).await;
             }
+            follower.tell(run, now).await;
             if job.gone {
                 open.remove(&key);
             }
         }
-        if before != open.keys().cloned().collect() {
+        let renamed = open.values_mut().fold(false, |any, run| std::mem::take(&mut run.is_renamed) || any);
+        if renamed || before != open.keys().cloned().collect() {
             follower.name_runs(&open).await;
         }
     }
@@ -134,7 +173,17 @@ pub async fn follow(follower: Follower) {
 
 impl OpenRun {
     fn new(id: String) -> Self {
-        Self { id, evidence: 0, not_before: 0, told: HashSet::new(), is_new: true, given_up: false }
+        Self {
+            id,
+            evidence: 0,
+            not_before: 0,
+            told: HashSet::new(),
+            pending: BTreeMap::new(),
+            is_new: true,
+            title: None,
+            is_renamed: false,
+            given_up: false,
+        }
     }
 }
 
@@ -292,7 +341,8 @@ impl Follower {
             Ok(report) => {
                 let is_new = std::mem::replace(&mut run.is_new, false);
                 run.evidence = job.evidence;
-                self.say(run, &report, is_new, ended.is_some()).await;
+                self.retitle(run, &report, title(key, job)).await;
+                self.say(run, &report, is_new, ended.is_some());
             }
             Err(problem) if problem.kind() == ProblemKind::NotFound => {
                 tracing::info!(run = run.id, "a run whose job goes on was deleted; the job is left alone");
@@ -304,25 +354,58 @@ impl Follower {
         run.not_before = finished + DIAGNOSE_EVERY.max(SHARE * finished.saturating_sub(started));
     }
 
-    /// Tells browsers and people what is new.
-    async fn say(&self, run: &mut OpenRun, report: &Report, is_new: bool, has_ended: bool) {
-        let mut found = Vec::new();
-        for finding in &report.diagnosis.findings {
-            let is_grave = finding.severity != Severity::Info;
-            let name = format!("{:?}/{:?}", finding.item, finding.label);
-            if is_grave && run.told.insert(name) && !is_new {
-                found.push(finding.claim.clone());
+    /// Nodes join a job one after the other. A title that somebody gave stays.
+    async fn retitle(&self, run: &mut OpenRun, report: &Report, title: String) {
+        let is_ours = run.title.as_ref().is_some_and(|given| *given == report.run.title);
+        if is_ours && title != report.run.title {
+            match self.service.store.rename_run(&run.id, &title).await {
+                Ok(()) => run.is_renamed = true,
+                Err(error) => tracing::warn!(%error, run = run.id, "the title of a run could not be renewed"),
             }
         }
+        run.title = Some(title);
+    }
+
+    /// Shows browsers how the run stands, and takes note of what is to be told.
+    fn say(&self, run: &mut OpenRun, report: &Report, is_new: bool, has_ended: bool) {
         let at = report.diagnosed_at.0;
         self.live.hub.tick(&run.id, |tick| {
             (tick.version, tick.diagnosed_at, tick.ended) = (report.version, at, has_ended);
-            for text in found {
-                let number = tick.notices.last().map_or(1, |notice| notice.number + 1);
-                tick.notices.push(super::Notice { number, at, text });
-            }
         });
-        for (kind, text) in events(&report.diagnosis) {
+        let mut found: BTreeMap<Telling, String> = BTreeMap::new();
+        for finding in report.diagnosis.findings.iter().filter(|finding| finding.severity != Severity::Info) {
+            let telling = Telling::Notice(format!("{:?}/{:?}", finding.item, finding.label));
+            if is_new {
+                // Who opens the page sees it there.
+                run.told.insert(telling);
+            } else {
+                found.entry(telling).or_insert_with(|| finding.claim.clone());
+            }
+        }
+        found.extend(events(&report.diagnosis).into_iter().map(|(kind, text)| (Telling::Event(kind), text)));
+        found.retain(|telling, _| !run.told.contains(telling));
+        run.pending.retain(|telling, _| found.contains_key(telling));
+        for (telling, text) in found {
+            run.pending.entry(telling).or_insert_with(|| Pending { since: at, text: String::new() }).text = text;
+        }
+    }
+
+    /// Tells what has stood for long enough.
+    async fn tell(&self, run: &mut OpenRun, now: i64) {
+        let is_ripe = |telling: &Telling, pending: &mut Pending| now.saturating_sub(pending.since) >= telling.waits();
+        let ripe: Vec<(Telling, Pending)> = run.pending.extract_if(.., is_ripe).collect();
+        for (telling, Pending { since, text }) in ripe {
+            run.told.insert(telling.clone());
+            let kind = match telling {
+                Telling::Notice(_) => {
+                    self.live.hub.tick(&run.id, |tick| {
+                        let number = tick.notices.last().map_or(1, |notice| notice.number + 1);
+                        tick.notices.push(super::Notice { number, at: since, text });
+                    });
+                    continue;
+                }
+                Telling::Event(kind) => kind,
+            };
             let event = LiveEvent { run: run.id.clone(), kind: kind.to_owned(), text };
             match self.service.store.remember_event(&event).await {
                 Ok(true) => {

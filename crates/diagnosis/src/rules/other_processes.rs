@@ -219,8 +219,12 @@ fn unlisted(case: &Case, view: &TableView, ledger: &mut Ledger) {
 /// Of processes that were there together some are gone and the others still hold what they held.
 fn survivors(case: &Case, index: usize, ledger: &mut Ledger) {
     let series = case.series_of(index);
-    let (Some(last), Some(before)) = (series.last(), series.iter().rev().nth(1)) else { return };
-    let (Some(last), Some(before)) = (case.tables.get(*last), case.tables.get(*before)) else { return };
+    let mut latest = series.iter().rev().filter_map(|index| case.tables.get(*index));
+    let Some(last) = latest.next() else { return };
+    // A job that is watched is read again and again after some of it has ended.
+    let is_watched = last.processes.values().flat_map(|process| &process.rows).any(|row| row.rank.is_some());
+    let ended = |view: &&TableView| view.processes.keys().any(|pid| !last.processes.contains_key(pid));
+    let Some(before) = (if is_watched { latest.find(ended) } else { latest.next() }) else { return };
     // Order is known only by time.
     let (Some(first_time), Some(last_time)) = (before.table.time, last.table.time) else { return };
     if last_time <= first_time || !last.lists_processes() {
@@ -242,12 +246,22 @@ fn survivors(case: &Case, index: usize, ledger: &mut Ledger) {
     if gone.is_empty() || stay.is_empty() || new > 0 {
         return;
     }
+    // The ranks of a job that is being watched end one after the other. Who stays is left over only after a while, which
+    // may be seen later.
+    let left_since = series.iter().filter_map(|index| case.tables.get(*index)).find_map(|view| {
+        let is_without = gone.iter().all(|pid| !view.processes.contains_key(pid)) && view.lists_processes();
+        view.table.time.filter(|time| is_without && *time > first_time)
+    });
+    let lasts = left_since.is_some_and(|since| last_time.0.saturating_sub(since.0) >= case.policy.leftover_after);
+    if is_watched && !lasts {
+        return;
+    }
     let refs = case.refs(stay.iter().map(|row| &row.at));
     let places: Vec<Subject> = stay.iter().map(|row| row.subject).collect::<BTreeSet<_>>().into_iter().collect();
     let sizes: Vec<u64> = stay.iter().filter_map(|row| row.used).map(|b| b.0).collect();
     let text = format!(
-        "Between the two tables {} ended; {} on {} still {} {}.",
-        words::counted(gone.len(), "process", "processes"),
+        "{} ended; {} on {} still {} {}.",
+        words::capital(&words::counted(gone.len(), "process", "processes")),
         if stay.len() == 1 { "the one beside it" } else { "others that ran beside it" },
         words::subjects(&places),
         if stay.len() == 1 { "holds" } else { "hold" },

@@ -3,11 +3,11 @@
 
 use crate::case::Case;
 use crate::combine::{Claim, Ledger, Mechanism};
-use crate::imbalance::Source;
+use crate::imbalance::{Comparison, Source, Spread};
 use crate::policy::{Policy, weight};
 use crate::steps::CrossSection;
 use crate::words;
-use rankscope_model::{Bytes, CauseLabel, Item, ItemStatus, Severity};
+use rankscope_model::{Bytes, CauseLabel, Item, ItemStatus, LaunchSetting, Severity};
 
 const LABEL: CauseLabel = CauseLabel::PipelineStageImbalance;
 
@@ -20,6 +20,9 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
         return;
     }
     let Some(pattern) = pattern(&comparison.values, case.policy) else { return };
+    if by_design(case, comparison, spread, ledger) {
+        return;
+    }
     let refs = case.step_refs(case.steps.records().map(|(_, row)| row));
     let text = format!(
         "Over {} ranks {pattern}, from {} to {} {}.",
@@ -53,6 +56,49 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
         ranks,
         refs,
     });
+}
+
+/// The launch names the stages, the ranks of each are alike, and only the ends hold more: they carry the embedding and the
+/// output layer.
+fn by_design(case: &Case, comparison: &Comparison, spread: &Spread, ledger: &mut Ledger) -> bool {
+    let facts = || case.evidence.launches.iter().flat_map(|launch| &launch.facts);
+    let told = facts().find_map(|fact| match fact.what {
+        LaunchSetting::PipelineParallel(stages) if stages >= 2 => Some((usize::try_from(stages).ok()?, fact)),
+        _ => None,
+    });
+    let Some((stages, fact)) = told else { return false };
+    let values: Vec<u64> = comparison.values.iter().map(|(_, value)| *value).collect();
+    let width = values.len() / stages;
+    if width == 0 || width * stages != values.len() || !comparison.left_out.is_empty() {
+        return false;
+    }
+    let are_alike = |stage: &[u64]| match (stage.iter().min(), stage.iter().max()) {
+        (Some(min), Some(max)) => !case.policy.differs(*max, *min),
+        _ => false,
+    };
+    let between = values.get(width..values.len().saturating_sub(width)).unwrap_or_default();
+    if !values.chunks(width).all(are_alike) || !are_alike(between) {
+        return false;
+    }
+    let records = case.steps.records().map(|(_, row)| &row.at).filter(|at| at.artifact == fact.at.artifact).take(1);
+    let refs = case.refs(std::iter::once(&fact.at).chain(records));
+    let each = if width == 1 { "rank".to_owned() } else { format!("{} ranks", words::count(width)) };
+    let text = format!(
+        "The job runs in {} pipeline stages of {each}: the ranks of a stage are alike, and only the first and the last \
+         stage hold more, up to {} against {} {}. They carry the embedding and the output layer, so that is by design.",
+        words::count(stages),
+        Bytes(spread.max),
+        Bytes(spread.median),
+        comparison.quantity.title()
+    );
+    let ranks: Vec<u32> = spread.heaviest.iter().filter_map(|s| s.rank()).collect();
+    ledger.signal(&[LABEL], weight::DECISIVE, &text, &refs);
+    ledger.ranks(&[LABEL], &ranks);
+    let because = format!("the ends of its {} pipeline stages hold more by design", words::count(stages));
+    ledger.mechanism(&[LABEL], &Mechanism { because, alone: text.clone(), explained: None });
+    let (item, label) = (Item::MemoryStats, Some(LABEL));
+    ledger.claim(Claim { item, label, severity: Severity::Info, confidence: 0.95, text, ranks, refs });
+    true
 }
 
 /// Stage patterns over ranks in order. A stage may be several ranks wide.
