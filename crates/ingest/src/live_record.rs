@@ -26,7 +26,7 @@ const STALE: u64 = 64 * MIB;
 /// Figures further from a list than this, in microseconds, do not tell what the cards used then.
 const SAME_MOMENT: u64 = 500_000;
 /// The lists of all cards are gathered within this time, in microseconds, one card after the other.
-const GATHERED: u64 = 1_000_000;
+const GATHERED: u64 = 900_000;
 /// Devices of one node that are read; sixteen cards in seven slices each are 128.
 const MAX_DEVICES: usize = 512;
 /// Processes of one list that are read.
@@ -455,7 +455,7 @@ mod tests {
         };
         // A wave that is back where it was when the last list came.
         assert_eq!(listing([9; 3], [2 * STALE, 9, 2 * STALE]), ProcessListing::Partial);
-        assert_eq!(listing([2 * STALE, 9, 9], [9; 3]), ProcessListing::Partial);
+        assert_eq!(listing([2 * STALE, 9, 9], [9; 3]), ProcessListing::Listed, "that was before");
         assert_eq!(listing([9; 3], [9; 3]), ProcessListing::Listed);
     }
 

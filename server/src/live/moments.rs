@@ -195,7 +195,11 @@ mod tests {
         assert!(moments.offer(moment(4_000_000, 400 * MIB, &[1, 2])), "somebody came");
         assert!(!moments.offer(moment(3_500_000, 900 * MIB, &[1])), "time does not run backwards");
         assert!(moments.offer(moment(70_000_000, 400 * MIB, &[1, 2])), "once a minute");
-        assert_eq!(moments.list().iter().map(|moment| moment.turn).collect::<Vec<_>>(), [true, false, true, false]);
+        // With the one just before the first change.
+        let turns: Vec<bool> = moments.list().iter().map(|moment| moment.turn).collect();
+        assert_eq!(turns, [true, false, false, true, false]);
+        assert_eq!(moments.list()[1].time, 2_000_000);
+        assert!(moments.quiet().is_none());
     }
 
     #[test]
