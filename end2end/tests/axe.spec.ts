@@ -20,7 +20,8 @@ async function serious(page: Page): Promise<string[]> {
 
 for (const colorScheme of ["light", "dark"] as const) {
   test(`axe finds nothing serious: ${colorScheme}`, async ({ page, request }) => {
-    test.slow();
+    // The whole of every page with everything unfolded: a minute and a half on two threads of one core.
+    test.setTimeout(360_000);
     await page.emulateMedia({ colorScheme });
     await page.goto("/");
     expect(await serious(page), "home").toEqual([]);

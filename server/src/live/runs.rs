@@ -342,7 +342,7 @@ impl Follower {
                 let is_new = std::mem::replace(&mut run.is_new, false);
                 run.evidence = job.evidence;
                 self.retitle(run, &report, title(key, job)).await;
-                self.say(run, &report, is_new, ended.is_some());
+                self.say(run, &report, is_new, ended.is_some()).await;
             }
             Err(problem) if problem.kind() == ProblemKind::NotFound => {
                 tracing::info!(run = run.id, "a run whose job goes on was deleted; the job is left alone");
@@ -367,11 +367,9 @@ impl Follower {
     }
 
     /// Shows browsers how the run stands, and takes note of what is to be told.
-    fn say(&self, run: &mut OpenRun, report: &Report, is_new: bool, has_ended: bool) {
+    async fn say(&self, run: &mut OpenRun, report: &Report, is_new: bool, has_ended: bool) {
         let at = report.diagnosed_at.0;
-        self.live.hub.tick(&run.id, |tick| {
-            (tick.version, tick.diagnosed_at, tick.ended) = (report.version, at, has_ended);
-        });
+        self.live.hub.tick(&run.id, |tick| (tick.version, tick.diagnosed_at) = (report.version, at));
         let mut found: BTreeMap<Telling, String> = BTreeMap::new();
         for finding in report.diagnosis.findings.iter().filter(|finding| finding.severity != Severity::Info) {
             let telling = Telling::Notice(format!("{:?}/{:?}", finding.item, finding.label));
@@ -387,6 +385,11 @@ impl Follower {
         run.pending.retain(|telling, _| found.contains_key(telling));
         for (telling, text) in found {
             run.pending.entry(telling).or_insert_with(|| Pending { since: at, text: String::new() }).text = text;
+        }
+        if has_ended {
+            // What stands at the end will not pass.
+            self.tell(run, i64::MAX).await;
+            self.live.hub.tick(&run.id, |tick| tick.ended = true);
         }
     }
 
