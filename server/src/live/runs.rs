@@ -164,8 +164,8 @@ pub async fn follow(follower: Follower) {
                 open.remove(&key);
             }
         }
-        let renamed = open.values_mut().fold(false, |any, run| std::mem::take(&mut run.is_renamed) || any);
-        if renamed || before != open.keys().cloned().collect() {
+        let renamed = open.values_mut().filter_map(|run| std::mem::take(&mut run.is_renamed).then_some(())).count();
+        if renamed > 0 || before != open.keys().cloned().collect() {
             follower.name_runs(&open).await;
         }
     }
