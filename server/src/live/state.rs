@@ -399,8 +399,9 @@ impl Node {
             let near = device.course.between(time.saturating_sub(GATHERED / 2), time.saturating_add(GATHERED / 2));
             near.min_by_key(|(at, _)| at.abs_diff(time)).map(|(_, used)| Bytes(used))
         };
-        let used = self.devices.iter().filter_map(|device| Some((device.subject, nearest(device).or(device.used)?)));
-        let used = used.filter(|(subject, _)| self.answers(*subject)).collect();
+        // A card whose last read failed says nothing.
+        let used = |device: &Device| device.used.map(|last| (device.subject, nearest(device).unwrap_or(last)));
+        let used = self.devices.iter().filter_map(used).collect();
         let listed = if listed.listing == ProcessListing::Listed && self.moved(time) {
             Arc::new(Listed { listing: ProcessListing::Partial, processes: listed.processes.clone() })
         } else {
@@ -410,11 +411,6 @@ impl Node {
         if self.moments.offer(Moment { time, used, peak, listed, turn: false }) {
             self.evidence = version;
         }
-    }
-
-    /// A card whose last read failed says nothing.
-    fn answers(&self, subject: Subject) -> bool {
-        self.devices.iter().any(|device| device.subject == subject && device.used.is_some())
     }
 
     /// Whether a card moved while the lists were gathered, one card after the other: its use and its list are then of two
