@@ -436,6 +436,7 @@ mod browser {
             "rocm_smi" => ArtifactKind::RocmSmi,
             "nvml" => ArtifactKind::Nvml,
             "step_log" => ArtifactKind::StepLog,
+            "memory_stats" => ArtifactKind::MemoryStats,
             "oom_message" => ArtifactKind::OomMessage,
             "torch_snapshot" => ArtifactKind::TorchSnapshot,
             "profiler_trace" => ArtifactKind::ProfilerTrace,

@@ -280,8 +280,8 @@ impl<'a> Plan<'a> {
             (0, ..) => "nobody is far above the median".to_owned(),
             (1, [(one, _)], _) => format!("{one} is far above the median at one moment only"),
             (n, _, [_, ..]) if always.len() <= 8 => {
-                // Who stands out at a third of all moments is not always heavy: only never another.
-                let how = if n * 2 >= self.compared { "always" } else { "each time" };
+                // Who stands out at half of all moments is not always heavy: only never another.
+                let how = if n == self.compared { "always" } else { "each time" };
                 format!("{how} the same: {} far above the median at {}", words::named(&always), of(n))
             }
             (n, hot, []) if n > 1 => {

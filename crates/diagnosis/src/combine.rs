@@ -200,7 +200,8 @@ impl Ledger {
             Some(Fix { place, diff, is_shown_only }) => {
                 let (advice, code) = remedies::parts(label, setting);
                 let code = Some(code).filter(|code| *is_shown_only && !code.is_empty());
-                let code = code.map_or_else(String::new, |code| format!("\n{code}"));
+                let code =
+                    code.map_or_else(String::new, |code| format!("\n  # for example, with your own names:\n{code}"));
                 format!("{advice} In {place}:\n\n{diff}{code}")
             }
             None => remedies::remedy(label, setting),

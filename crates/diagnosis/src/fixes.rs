@@ -100,6 +100,124 @@ fn changed(evidence: &Evidence, at: &ScriptFact, quote: &str, old: &str, new: &s
     lines.iter().any(|line| line.starts_with('+')).then(|| fix(evidence, &at.at, &lines))?
 }
 
+/// Each of the places that keep predictions: what is kept goes to the host first.
+///
+/// Places on lines that follow each other are shown together; of others the first.
+pub(crate) fn keep_on_host(evidence: &Evidence, kept: &[&ScriptFact]) -> Option<Fix> {
+    let mut fixes = kept.iter().map(|at| (lines_of(&at.at), to_host(evidence, at)));
+    let (mut last, first) = fixes.next()?;
+    let (first, from) = (first?, last?);
+    let mut diff = first.diff;
+    for (line, fix) in fixes {
+        match (line, fix, last) {
+            (Some(line), Some(fix), Some(before)) if line == before.saturating_add(1) => {
+                diff = format!("{diff}\n{}", fix.diff);
+                last = Some(line);
+            }
+            _ => break,
+        }
+    }
+    let place = match last.filter(|last| *last > from) {
+        Some(last) => format!("{}, lines {from} to {last}", evidence.artifact_name(kept.first()?.at.artifact)),
+        None => first.place,
+    };
+    Some(Fix { place, diff, is_shown_only: false })
+}
+
+/// `preds = torch.cat((preds, logits.detach().cpu()))`, `kept.append(out.detach().cpu())`.
+fn to_host(evidence: &Evidence, at: &ScriptFact) -> Option<Fix> {
+    let Fact::Accumulation { target, value, .. } = &at.what else { return None };
+    let line = one_line(&at.at)?;
+    let value = added(target, value)?;
+    // What stands in front of the assignment is the target; a call has none.
+    let head = line.find('=').filter(|at| !line.get(..*at).unwrap_or_default().contains('(')).map_or(0, |at| at + 1);
+    let (target, rest) = line.split_at_checked(head)?;
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+    let mut new = String::new();
+    let mut from = 0;
+    for (at, _) in rest.match_indices(value) {
+        let (before, after) = (rest.get(..at)?, rest.get(at + value.len()..)?);
+        if before.ends_with(is_part) || after.starts_with(is_part) || after.starts_with('(') {
+            continue;
+        }
+        // `x if y is None`: a test of the value is no use of it.
+        if after.trim_start().starts_with("is ") {
+            continue;
+        }
+        new.push_str(rest.get(from..at)?);
+        new.push_str(value);
+        new.push_str(".detach().cpu()");
+        from = at + value.len();
+    }
+    if from == 0 {
+        return None;
+    }
+    new.push_str(rest.get(from..)?);
+    fix(evidence, &at.at, &[format!("-{line}"), format!("+{target}{new}")])
+}
+
+/// What is added in each turn: the value itself, or in what puts old and new together the new part:
+/// `x` of `x if p is None else torch.cat((p, x), dim=0)` and of `torch.cat([p, x])`.
+fn added<'a>(target: &str, value: &'a str) -> Option<&'a str> {
+    if let Some((first, _)) = value.split_once(&format!(" if {target} is None else ")) {
+        return can_be_moved(first).then_some(first);
+    }
+    let of_both = ["torch.cat((", "torch.cat([", "torch.vstack((", "torch.hstack(("]
+        .iter()
+        .find_map(|call| value.strip_prefix(call)?.strip_prefix(target)?.strip_prefix(", "));
+    match of_both {
+        Some(rest) => rest.find([')', ']']).and_then(|end| rest.get(..end)).filter(|new| is_path(new)),
+        None => Some(value).filter(|value| is_path(value)),
+    }
+}
+
+/// A name, or an item of something: a method can be called on it as it stands.
+fn can_be_moved(text: &str) -> bool {
+    let base = text.strip_suffix(']').and_then(|rest| rest.split_once('[')).map_or(text, |(base, _)| base);
+    is_path(base)
+}
+
+/// What changes nothing of where a copy of a module lies in the end, or moves it to the host.
+const AFTER: [&str; 6] = [
+    ".cpu()",
+    ".to(\"cpu\")",
+    ".to('cpu')",
+    ".eval()",
+    ".requires_grad_(False)",
+    ".requires_grad_(requires_grad=False)",
+];
+
+/// A copy of the weights tensor by tensor in host memory, for `ema = copy.deepcopy(model)` and what may follow the
+/// copy on that line: `.cpu()`, `.to("cpu")`, `.eval()`, `.requires_grad_(False)`.
+pub(crate) fn copy_on_host(evidence: &Evidence, at: &ScriptFact) -> Option<Fix> {
+    let line = one_line(&at.at)?;
+    let name = assigned_name(line)?;
+    let open = line.find("deepcopy(").map(|start| start + "deepcopy".len())?;
+    let called = line.get(..open)?.split_once('=')?.1.trim();
+    if !matches!(called, "deepcopy" | "copy.deepcopy") {
+        return None;
+    }
+    let close = closing(line, open)?;
+    let model = line.get(open + 1..close)?.trim();
+    let mut rest = line.get(close + 1..)?.trim_end();
+    while let Some(next) = AFTER.iter().find_map(|call| rest.strip_prefix(call)) {
+        rest = next;
+    }
+    if !rest.is_empty() || !is_path(model) {
+        return None;
+    }
+    let new = format!(
+        "{}{name} = {{k: v.detach().to(\"cpu\", copy=True) for k, v in {model}.state_dict().items()}}  # a dict now, no module",
+        indent_of(line)
+    );
+    fix(evidence, &at.at, &[format!("-{line}"), format!("+{new}")])
+}
+
+/// `logits`, `self.model`, `net.module`.
+fn is_path(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.')
+}
+
 /// `set_device` moved up, in front of what touches CUDA before it; where that is in another function only the line to
 /// move is shown.
 pub(crate) fn bind_earlier(evidence: &Evidence, set: &ScriptFact, touch: &ScriptFact) -> Option<Fix> {
@@ -145,8 +263,7 @@ fn lines_of(at: &Provenance) -> Option<u64> {
 pub(crate) fn keep_no_graph(evidence: &Evidence, at: &ScriptFact) -> Option<Fix> {
     let Fact::Accumulation { value, .. } = &at.what else { return None };
     let line = one_line(&at.at)?;
-    let is_name = !value.is_empty() && value.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
-    if !is_name {
+    if !is_path(value) {
         return None;
     }
     let sum = format!("+= {value}");
@@ -190,8 +307,7 @@ fn indent_of(line: &str) -> &str {
 fn assigned_name(line: &str) -> Option<&str> {
     let (name, rest) = line.split_once('=')?;
     let name = name.trim();
-    let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
-    (is_name && !rest.starts_with('=')).then_some(name)
+    (is_path(name) && !rest.starts_with('=')).then_some(name)
 }
 
 /// The byte of the bracket that closes the one at `open`; nothing when it is not on this line.
@@ -323,5 +439,58 @@ mod tests {
         assert_eq!(change("  t += loss", "loss").unwrap(), "-  t += loss\n+  t += loss.item()");
         assert_eq!(change("t.append(out)", "out").unwrap(), "-t.append(out)\n+t.append(out.detach().cpu())");
         assert!(change("t += loss * n", "loss * n").is_none());
+    }
+
+    #[test]
+    fn predictions_go_to_the_host_where_they_are_kept() {
+        let kept = |line, text: &str, value: &str| {
+            let what = Fact::Accumulation {
+                target: "t".into(),
+                value: value.into(),
+                keeps: Kept::GpuTensors,
+                training: false,
+                is_reset: false,
+            };
+            fact(line, text, what)
+        };
+        let first = kept(27, "    p = x if p is None else torch.cat((p, x), dim=0)", "x");
+        let second = kept(28, "    xs.append(out.x)", "out.x");
+        let fix = keep_on_host(&evidence(), &[&first, &second]).unwrap();
+        assert_eq!(fix.place, "train.py, lines 27 to 28");
+        assert_eq!(
+            fix.diff,
+            "-    p = x if p is None else torch.cat((p, x), dim=0)\n+    p = x.detach().cpu() if p is None else torch.cat((p, x.detach().cpu()), dim=0)\n-    xs.append(out.x)\n+    xs.append(out.x.detach().cpu())"
+        );
+        let both = kept(
+            3,
+            "  p = x[\"l\"] if t is None else torch.cat((t, x[\"l\"]))",
+            "x[\"l\"] if t is None else torch.cat((t, x[\"l\"]))",
+        );
+        let diff = keep_on_host(&evidence(), &[&both]).unwrap().diff;
+        assert!(
+            diff.ends_with("+  p = x[\"l\"].detach().cpu() if t is None else torch.cat((t, x[\"l\"].detach().cpu()))"),
+            "{diff}"
+        );
+        let diff = keep_on_host(&evidence(), &[&kept(3, "t = torch.cat([t, y])", "torch.cat([t, y])")]).unwrap().diff;
+        assert!(diff.ends_with("+t = torch.cat([t, y.detach().cpu()])"), "{diff}");
+        let apart = kept(40, "all = x", "x");
+        assert_eq!(keep_on_host(&evidence(), &[&apart, &first]).unwrap().place, "train.py, line 40");
+        assert!(keep_on_host(&evidence(), &[&kept(1, "p = f(a + b)", "a + b")]).is_none());
+        assert!(keep_on_host(&evidence(), &[&kept(1, "p = x(1)", "x")]).is_none());
+    }
+
+    #[test]
+    fn a_copy_of_the_weights_is_made_on_the_host() {
+        let copied = |text: &str| {
+            let what = Fact::ModelCopy { what: "m".into(), place: rankscope_model::CopyPlace::WithModel };
+            copy_on_host(&evidence(), &fact(9, text, what)).map(|fix| fix.diff)
+        };
+        assert_eq!(
+            copied("    self.ema = copy.deepcopy(net.module).eval()").unwrap(),
+            "-    self.ema = copy.deepcopy(net.module).eval()\n+    self.ema = {k: v.detach().to(\"cpu\", copy=True) for k, v in net.module.state_dict().items()}  # a dict now, no module"
+        );
+        assert!(copied("ema = AveragedModel(copy.deepcopy(net))").is_none());
+        assert!(copied("ema = copy.deepcopy(net).to(device)").is_none());
+        assert!(copied("copy.deepcopy(net)").is_none());
     }
 }

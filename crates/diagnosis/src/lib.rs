@@ -22,6 +22,7 @@ mod nodes;
 mod plausible;
 mod policy;
 mod questions;
+mod ran_out;
 mod readings;
 mod refs;
 mod remedies;
@@ -45,7 +46,8 @@ use case::Case;
 use combine::Ledger;
 use policy::SETTLED;
 use rankscope_model::{
-    Cause, ChecklistEntry, Collect, DIAGNOSIS_FORMAT, Diagnosis, Evidence, Figures, Finding, Item, ItemStatus, Verdict,
+    Cause, ChecklistEntry, Collect, DIAGNOSIS_FORMAT, Diagnosis, Evidence, Figures, Finding, Item, ItemStatus,
+    Quantity, Verdict,
 };
 
 /// Names what the evidence shows: verdict, figures, ranked causes, the state of every checklist item and what to
@@ -62,6 +64,7 @@ pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
     note_left_out(&case, &mut ledger);
     traces::note_traced(&case, &mut ledger);
     plausible::note_impossible(&case, &mut ledger);
+    ran_out::note(&case, &mut ledger);
 
     let mut causes = ledger.causes(policy, &remedies::Setting::new(&case));
     if verdict == Verdict::Balanced {
@@ -75,7 +78,7 @@ pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
     let first = causes.first();
     let checklist: Vec<ChecklistEntry> =
         Item::ALL.iter().map(|item| entry(&case, *item, (verdict, seen), first, &ledger, &findings)).collect();
-    let next = next_of(verdict, first, &checklist);
+    let next = next_of(verdict, first, &checklist, imbalance.as_ref().map(|imbalance| imbalance.quantity));
     Diagnosis {
         format: DIAGNOSIS_FORMAT.to_owned(),
         verdict,
@@ -96,7 +99,8 @@ pub fn figures(evidence: &Evidence, diagnosis: &Diagnosis, policy: &Policy) -> F
 /// The one next step: what separates the leading causes while none is sure, else the proof of the fix. The headline
 /// names the same one.
 pub fn next_step(diagnosis: &Diagnosis) -> Option<(Item, Collect)> {
-    next_of(diagnosis.verdict, diagnosis.causes.first(), &diagnosis.checklist)
+    let quantity = diagnosis.imbalance.as_ref().map(|imbalance| imbalance.quantity);
+    next_of(diagnosis.verdict, diagnosis.causes.first(), &diagnosis.checklist, quantity)
 }
 
 /// Sure enough that the next step is to prove its fix.
@@ -104,7 +108,16 @@ pub(crate) fn is_settled(cause: &Cause) -> bool {
     cause.confidence >= SETTLED
 }
 
-fn next_of(verdict: Verdict, first: Option<&Cause>, checklist: &[ChecklistEntry]) -> Option<(Item, Collect)> {
+/// Where a gap lies inside the processes: is it the batch, a phase, or what a rank holds.
+const INSIDE: [Item; 5] =
+    [Item::BatchDivisibility, Item::RankOnlyWork, Item::MemoryStats, Item::OptimizerState, Item::UnsyncedBuffers];
+
+fn next_of(
+    verdict: Verdict,
+    first: Option<&Cause>,
+    checklist: &[ChecklistEntry],
+    quantity: Option<Quantity>,
+) -> Option<(Item, Collect)> {
     let wanted_of =
         |item: Item| checklist.iter().find(|entry| entry.item == item).and_then(|entry| entry.collect.first()).cloned();
     let with_item = |item: Item| wanted_of(item).map(|collect| (item, collect));
@@ -116,7 +129,17 @@ fn next_of(verdict: Verdict, first: Option<&Cause>, checklist: &[ChecklistEntry]
         (Verdict::Balanced | Verdict::UniformPressure, None) => with_item(Item::Verified),
         (Verdict::Imbalance | Verdict::Inconclusive, None) => {
             let first = |status| checklist.iter().find(|entry| entry.status == status);
-            let open = first(ItemStatus::Suspect).or_else(|| first(ItemStatus::Unknown));
+            let status = |item: Item| checklist.iter().find(|entry| entry.item == item).map(|entry| entry.status);
+            // Other processes are no question where each card has its own, or where the figures are one process's.
+            let is_inside = quantity.is_some_and(|quantity| quantity != Quantity::DeviceUsed)
+                || (verdict == Verdict::Imbalance && status(Item::DeviceVisibility) == Some(ItemStatus::Pass));
+            let inside = || {
+                let item = INSIDE.into_iter().find(|item| status(*item) == Some(ItemStatus::Unknown))?;
+                checklist.iter().find(|entry| entry.item == item)
+            };
+            let open = first(ItemStatus::Suspect)
+                .or_else(|| inside().filter(|_| is_inside))
+                .or_else(|| first(ItemStatus::Unknown));
             open.and_then(|entry| with_item(entry.item)).or_else(|| with_item(Item::Verified))
         }
     }

@@ -6,19 +6,23 @@
 
 use crate::case::Case;
 use crate::trainers;
-use rankscope_model::{CauseLabel, Framework, Item, LaunchSetting, Launcher, Starter, Subject};
+use rankscope_model::{CauseLabel, FactKind, Framework, Item, LaunchSetting, Launcher, Starter, Subject};
 use std::collections::BTreeSet;
 
 /// What is known of the job that a remedy has to fit.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Setting {
-    /// GPUs of the node, where something counts them.
+    /// GPUs that the job works on, or all of the node, where something counts them.
     cards: Option<usize>,
+    /// Those that the job works on, where the node has more.
+    working: Vec<u32>,
     /// GPUs other than those that stand out; empty where nobody does.
     others: Vec<u32>,
     frameworks: BTreeSet<Framework>,
     /// How a process learns its local rank.
     by: By,
+    /// What touches CUDA beside the ranks is a pool of processes, no loader.
+    has_pool: bool,
     /// Memory settings that the job has already: of its environment by name, and of PyTorch's allocator as written.
     variables: BTreeSet<String>,
     allocator: Vec<String>,
@@ -46,6 +50,13 @@ impl Setting {
             .flat_map(|(_, view)| &view.gpus)
             .filter_map(|gpu| if matches!(gpu.subject, Subject::Device(_)) { gpu.subject.device() } else { None })
             .collect();
+        let in_use: BTreeSet<u32> = case
+            .focus()
+            .into_iter()
+            .flat_map(|(_, view)| view.in_use(case.policy))
+            .filter_map(|gpu| if matches!(gpu.subject, Subject::Device(_)) { gpu.subject.device() } else { None })
+            .collect();
+        let is_part = in_use.len() >= 2 && in_use.len() < indices.len();
         let told = launches().find_map(|setting| match setting {
             LaunchSetting::GpusPerNode(n) | LaunchSetting::ProcessesPerNode(n) => usize::try_from(*n).ok(),
             _ => None,
@@ -54,9 +65,21 @@ impl Setting {
         let heavy: Vec<Subject> = case.main.iter().flat_map(|(_, spread)| spread.heaviest.iter().copied()).collect();
         let is_other = |index: &u32| !heavy.contains(&Subject::Device(*index));
         let stands_out = indices.iter().any(|index| !is_other(index));
+        // A job that works on one other card has no use for the free ones.
+        let own: Vec<u32> = in_use.iter().copied().filter(is_other).collect();
+        let others = match own.as_slice() {
+            [_] if in_use.len() == 2 => own,
+            _ => indices.iter().copied().filter(is_other).collect(),
+        };
         Self {
-            cards: Some(indices.len()).filter(|n| *n > 0).or(linked).or(told).filter(|n| *n > 0),
-            others: if stands_out { indices.iter().copied().filter(is_other).collect() } else { Vec::new() },
+            cards: Some(if is_part { in_use.len() } else { indices.len() })
+                .filter(|n| *n > 0)
+                .or(linked)
+                .or(told)
+                .filter(|n| *n > 0),
+            working: if is_part { in_use.into_iter().collect() } else { Vec::new() },
+            others: if stands_out { others } else { Vec::new() },
+            has_pool: case.scripts.has(FactKind::WorkerCuda) && !case.scripts.has(FactKind::DataLoader),
             frameworks: frameworks(case),
             by: by(case),
             variables: launches()
@@ -111,10 +134,23 @@ impl Setting {
         number.strip_prefix("int(").and_then(|rest| rest.strip_suffix(')')).unwrap_or(number).to_owned()
     }
 
-    /// `1,2,3` for the cards that do not stand out; nothing when none is left.
-    fn other_cards(&self) -> Option<String> {
+    /// The line that shows the job the cards that do not stand out; nothing when none is left.
+    fn show_other_cards(&self) -> Option<String> {
         let list: Vec<String> = self.others.iter().map(u32::to_string).collect();
-        (!list.is_empty()).then(|| list.join(","))
+        let note = match list.len() {
+            0 => return None,
+            1 => "that card alone; it is cuda:0 then",
+            _ => "and as many processes",
+        };
+        Some(format!("+ export CUDA_VISIBLE_DEVICES={}  # {note}", list.join(",")))
+    }
+
+    /// The shell's lines that start one process for each card that the job works on.
+    fn launch(&self) -> String {
+        let list: Vec<String> = self.working.iter().map(u32::to_string).collect();
+        let show =
+            if list.is_empty() { String::new() } else { format!("+ export CUDA_VISIBLE_DEVICES={}\n", list.join(",")) };
+        format!("{show}+ torchrun --nproc_per_node={} train.py", self.processes())
     }
 }
 
@@ -189,7 +225,6 @@ pub(crate) fn parts(label: CauseLabel, setting: &Setting) -> (&'static str, Stri
 /// The same for a loop of one's own.
 fn plain(label: CauseLabel, setting: &Setting) -> (&'static str, String) {
     let local_rank = setting.local_rank();
-    let n = setting.processes();
     match label {
         CauseLabel::CtxNoSetDevice => {
             let words = "Bind every process to its own GPU before any CUDA or collective call.";
@@ -233,18 +268,23 @@ fn plain(label: CauseLabel, setting: &Setting) -> (&'static str, String) {
             "Send CPU objects through object collectives: a CUDA tensor is revived on its sender's GPU in every receiver. Numbers go as .item(), tensors as .detach().cpu().",
             String::new(),
         ),
+        CauseLabel::CtxInWorkerProcesses if setting.has_pool => (
+            "Keep CUDA out of the pool: hide the GPUs from its processes before they touch one, or do what needs a GPU in the process that starts them.",
+            "+ def hide_gpus():\n+     os.environ[\"CUDA_VISIBLE_DEVICES\"] = \"\"\n  ProcessPoolExecutor(..., initializer=hide_gpus)  # multiprocessing.Pool takes it too".to_owned(),
+        ),
         CauseLabel::CtxInWorkerProcesses => (
             "Keep CUDA out of loader workers and side processes: return CPU tensors and move them in the training process, or hide the GPUs from the helpers.",
             "+ def hide_gpus(_):\n+     os.environ[\"CUDA_VISIBLE_DEVICES\"] = \"\"\n  DataLoader(..., worker_init_fn=hide_gpus)".to_owned(),
         ),
         CauseLabel::SingleGpuJobIdleContexts => (
             "The job is one process. Start one per GPU, or show it only the GPU that it uses.",
-            format!("+ torchrun --nproc_per_node={n} train.py  # needs DistributedDataParallel in the script"),
+            format!("{}  # needs DistributedDataParallel in the script", setting.launch()),
         ),
         CauseLabel::DataparallelMaster => (
             "Replace DataParallel, which gathers outputs and gradients on its first GPU, by one process per GPU.",
             format!(
-                "+ torch.cuda.set_device(int(os.environ[\"LOCAL_RANK\"]))\n+ dist.init_process_group(\"nccl\")\n+ model = DistributedDataParallel(model.cuda())\n+ torchrun --nproc_per_node={n} train.py"
+                "+ torch.cuda.set_device(int(os.environ[\"LOCAL_RANK\"]))\n+ dist.init_process_group(\"nccl\")\n+ model = DistributedDataParallel(model.cuda())\n\n  # and in the shell, instead of python train.py:\n{}",
+                setting.launch()
             ),
         ),
         CauseLabel::Rank0Eval => (
@@ -348,9 +388,7 @@ fn plain(label: CauseLabel, setting: &Setting) -> (&'static str, String) {
         ),
         CauseLabel::OtherTenant => {
             let look = "  nvidia-smi --query-compute-apps=pid,used_memory,gpu_uuid --format=csv\n  ps -o pid,user,lstart,cmd -p PID";
-            let free = setting.other_cards().map_or_else(String::new, |cards| {
-                format!("\n+ export CUDA_VISIBLE_DEVICES={cards}  # and as many processes")
-            });
+            let free = setting.show_other_cards().map_or_else(String::new, |line| format!("\n{line}"));
             (
                 "Keep the card for one job: ask the owner of the other process, or start the job on free cards.",
                 format!("{look}{free}"),
@@ -362,9 +400,7 @@ fn plain(label: CauseLabel, setting: &Setting) -> (&'static str, String) {
         ),
         CauseLabel::HeterogeneousOrDisplayGpu => (
             "Use equal cards for equal ranks, and a card without a display; otherwise give each card work by its free memory.",
-            setting.other_cards().filter(|_| setting.others.len() >= 2).map_or_else(String::new, |cards| {
-                format!("+ export CUDA_VISIBLE_DEVICES={cards}  # and as many processes")
-            }),
+            setting.show_other_cards().filter(|_| setting.others.len() >= 2).unwrap_or_default(),
         ),
         CauseLabel::FrameworkPrealloc if setting.uses(Framework::Jax) => (
             "Used memory shows what the framework took, not what it needs. Show each process one GPU and let it grow.",
@@ -519,6 +555,15 @@ mod tests {
     fn remedies_fit_the_job_at_hand() {
         let all = settings();
         let two_cards = &all[1];
+        let six = Setting { cards: Some(6), working: vec![0, 1, 4, 5, 6, 7], ..Setting::default() };
+        let text = remedy(CauseLabel::DataparallelMaster, &six);
+        assert!(
+            text.ends_with("+ export CUDA_VISIBLE_DEVICES=0,1,4,5,6,7\n+ torchrun --nproc_per_node=6 train.py"),
+            "{text}"
+        );
+        let pool = Setting { has_pool: true, ..Setting::default() };
+        let text = remedy(CauseLabel::CtxInWorkerProcesses, &pool);
+        assert!(text.contains("initializer=hide_gpus") && !text.contains("DataLoader"), "{text}");
         assert!(remedy(CauseLabel::DataparallelMaster, two_cards).contains("--nproc_per_node=2 "));
         assert!(remedy(CauseLabel::DataparallelMaster, &all[0]).contains("--nproc_per_node=gpu "));
         assert!(remedy(CauseLabel::OtherTenant, two_cards).contains("CUDA_VISIBLE_DEVICES=1 "));

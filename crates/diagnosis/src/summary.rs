@@ -13,15 +13,28 @@ type Next<'n> = Option<&'n (Item, Collect)>;
 
 /// One or two sentences that can be pasted into a chat.
 pub(crate) fn summary(case: &Case, verdict: Verdict, causes: &[Cause], ledger: &Ledger, next: Next) -> String {
-    let text = match verdict {
-        Verdict::Imbalance => imbalance(case, causes, ledger, next),
-        Verdict::UniformPressure => uniform(case, causes, ledger),
-        Verdict::Balanced => balanced(case, causes, ledger),
-        Verdict::Inconclusive => inconclusive(case, causes, ledger, next),
+    let failed = crate::ran_out::sentence(case);
+    let text = match (verdict, failed) {
+        (Verdict::Imbalance, failed) => imbalance(case, causes, ledger, next, failed),
+        (Verdict::UniformPressure, failed) => with(uniform(case, causes, ledger), failed),
+        (Verdict::Balanced, failed) => with(balanced(case, causes, ledger), failed),
+        // The failure itself is the first thing to say where nothing can be compared.
+        (Verdict::Inconclusive, Some(failed)) if case.main.is_none() => {
+            format!("{failed} {}", inconclusive(case, causes, ledger, next, None))
+        }
+        (Verdict::Inconclusive, failed) => inconclusive(case, causes, ledger, next, failed),
     };
     match case.after.as_ref().and_then(|after| after.sentence(case)) {
         Some(later) => format!("{} {later}", text.trim()),
         None => text.trim().to_owned(),
+    }
+}
+
+/// With the failure behind it.
+fn with(text: String, failed: Option<String>) -> String {
+    match failed {
+        Some(failed) => format!("{text} {failed}"),
+        None => text,
     }
 }
 
@@ -51,7 +64,7 @@ fn mechanism(causes: &[Cause], ledger: &Ledger) -> Option<Mechanism> {
     ledger.mechanism_of(first.label).cloned().or_else(|| named(first))
 }
 
-fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next) -> String {
+fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next, failed: Option<String>) -> String {
     let Some((comparison, spread)) = &case.main else { return String::new() };
     let (head, figures) = headline(case, comparison, spread);
     let first = causes.first();
@@ -66,13 +79,13 @@ fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next) -> Stri
             .filled_by(cause.label)
             .is_some_and(|card| !spread.heaviest.iter().any(|heavy| case.is_on(*heavy, card)))
     {
-        return format!("{} Beside it: {} {}", unsettled(), mechanism.alone, settle(next));
+        return with(format!("{} Beside it: {}", unsettled(), mechanism.alone), failed) + &settle(next);
     }
     let Some((cause, mechanism)) = first.zip(mechanism).filter(|_| confidence >= case.policy.likely) else {
         let candidate = first.map_or_else(String::new, |cause| {
             format!(" One thing that would look like this: {}.", words::lower_first(cause.label.title()))
         });
-        return format!("{}{candidate} {}", unsettled(), settle(next));
+        return with(format!("{}{candidate}", unsettled()), failed) + &settle(next);
     };
     let link = if confidence >= case.policy.sure { "because" } else { "probably because" };
     let figures = figures.map_or_else(String::new, |figures| format!(": {figures}"));
@@ -94,7 +107,7 @@ fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next) -> Stri
     if !rest.is_empty() {
         let _ = write!(text, " {}.", words::capital(&rest.join("; ")));
     }
-    text
+    with(text, failed)
 }
 
 /// From ten times the median on, two figures say more than their ratio.
@@ -218,10 +231,11 @@ fn balanced(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
     with_side_note(case, head, causes, ledger)
 }
 
-fn inconclusive(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next) -> String {
+fn inconclusive(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next, failed: Option<String>) -> String {
     let head = if let Some((comparison, spread)) = case.main.as_ref().filter(|(_, spread)| spread.stands_out()) {
         let (head, figures) = headline(case, comparison, spread);
         let figures = figures.map_or_else(String::new, |figures| format!(" ({figures})"));
+        let head = head.trim_end_matches(',');
         format!("{head}{figures}; the table lists no process, so it is open whether the cards do the same work.")
     } else if let Some((comparison, spread)) = &case.main {
         let unseen = if comparison.all_full(case.policy).is_none() {
@@ -241,12 +255,12 @@ fn inconclusive(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next) -> S
     } else {
         match mechanism(causes, ledger) {
             Some(m) if mechanism_confidence(causes, ledger) >= case.policy.likely => {
-                return format!("{} {}", m.alone, settle(next));
+                return with(m.alone, failed) + &settle(next);
             }
             _ => nothing_to_compare(case, ledger),
         }
     };
-    format!("{} {}", with_side_note(case, head, causes, ledger), settle(next))
+    with(with_side_note(case, head, causes, ledger), failed) + &settle(next)
 }
 
 fn nothing_to_compare(case: &Case, ledger: &Ledger) -> String {
@@ -260,7 +274,11 @@ fn nothing_to_compare(case: &Case, ledger: &Ledger) -> String {
             [] => "No memory figures were found in the files.".to_owned(),
             read => format!("No memory figures were found: what was read is {}.", words::join(read)),
         };
-        let said = ledger.claims.iter().find(|claim| claim.severity >= Severity::Warning);
+        let failed = crate::ran_out::sentence(case);
+        let of_script = |claim: &&crate::combine::Claim| {
+            claim.severity >= Severity::Warning && Some(&claim.text) != failed.as_ref()
+        };
+        let said = ledger.claims.iter().find(of_script);
         return match said.filter(|_| !case.scripts.is_empty()) {
             Some(claim) => format!("{none} The script alone says: {}", claim.text),
             None => none,
@@ -347,13 +365,13 @@ fn with_side_note(case: &Case, head: String, causes: &[Cause], ledger: &Ledger) 
     }
 }
 
-/// What would settle it, or prove the fix: the next step in a clause.
+/// What would settle it, or prove the fix: the next step as a sentence behind the others.
 fn settle(next: Next) -> String {
     let Some((item, collect)) = next else { return String::new() };
     let what = collect.what.split([';', ':', '.']).next().unwrap_or_default().trim();
     match (what, item) {
         ("", _) => String::new(),
-        (_, Item::Verified) => format!("What would prove the fix: {}.", words::lower_first(what)),
-        (_, _) => format!("What would settle it: {}.", words::lower_first(what)),
+        (_, Item::Verified) => format!(" What would prove the fix: {}.", words::lower_first(what)),
+        (_, _) => format!(" What would settle it: {}.", words::lower_first(what)),
     }
 }

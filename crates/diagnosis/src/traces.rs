@@ -80,8 +80,9 @@ pub(crate) fn note_traced(case: &Case, ledger: &mut Ledger) {
         _ => String::new(),
     };
     let text = format!(
-        "{} of {world} ranks were traced ({}); nothing is known of the others from traces.{memory}",
+        "{} of {world} ranks {} traced ({}); nothing is known of the others from traces.{memory}",
         words::capital(&words::count(ranks.len())),
+        if ranks.len() == 1 { "was" } else { "were" },
         words::subjects(&subjects)
     );
     let refs = case.refs(profiled().map(|trace| &trace.at));

@@ -320,7 +320,7 @@ impl<'c> Reader<'c> {
             self.dropped_ooms = self.dropped_ooms.saturating_add(1);
             return;
         }
-        let message = message.unwrap_or_else(|| OomEvent { family: "probe".to_owned(), ..no_event(&at) });
+        let message = message.unwrap_or_else(|| OomEvent::new(at.clone(), "probe"));
         self.ooms.push(OomEvent {
             at,
             rank: Some(rank),
@@ -466,6 +466,7 @@ fn set_memory(record: &mut StepRecord, mem: &ProbeMemory) {
     record.peak_allocated = mem.peak;
     record.reserved = mem.reserved;
     record.peak_reserved = mem.peak_reserved;
+    record.active = mem.active;
     record.device_used = mem.total.zip(mem.free).map(|(total, free)| total.saturating_sub(free));
 }
 
@@ -490,25 +491,6 @@ fn keep_unless_empty<T>((latest, size): (&mut Vec<T>, &mut u64), before: (Vec<T>
 
 fn sum(sizes: &[u64]) -> u64 {
     sizes.iter().fold(0, |sum, size| sum.saturating_add(*size))
-}
-
-fn no_event(at: &Provenance) -> OomEvent {
-    OomEvent {
-        at: at.clone(),
-        family: String::new(),
-        rank: None,
-        device: None,
-        tried: None,
-        total: None,
-        free: None,
-        this_process: None,
-        allocated: None,
-        reserved: None,
-        reserved_unallocated: None,
-        others: Vec::new(),
-        host_memory: false,
-        frames: Vec::new(),
-    }
 }
 
 #[cfg(test)]

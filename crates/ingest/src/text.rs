@@ -91,7 +91,7 @@ pub(crate) fn read_with(
     }
     let (ooms, warnings) = ooms.finish(&scan.trust);
     info.warnings.extend(warnings);
-    let (steps, warnings) = steps.finish(&scan.trust);
+    let (steps, of_statistics, warnings) = steps.finish(&scan.trust);
     info.warnings.extend(warnings);
     let (phases, warning) = phases.finish(&scan.trust);
     info.warnings.extend(warning);
@@ -99,6 +99,9 @@ pub(crate) fn read_with(
     info.warnings.truncate(ctx.limits.max_warnings);
 
     info.kind = kind(table_lines, &found.lines, ooms.len() as u64, steps.len() as u64);
+    if info.kind == ArtifactKind::StepLog && of_statistics.saturating_mul(2) > steps.len() as u64 {
+        info.kind = ArtifactKind::MemoryStats;
+    }
     if info.kind == ArtifactKind::Text && !(phases.is_empty() && launches.is_empty()) {
         info.kind = ArtifactKind::JobLog;
     }

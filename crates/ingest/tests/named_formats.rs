@@ -107,7 +107,7 @@ const SAMPLES: &[Sample] = &[
     (
         "Lightning DeviceStatsMonitor",
         "rank1.log",
-        StepLog,
+        MemoryStats,
         "DeviceStatsMonitor.on_train_batch_start/allocated_bytes.all.peak: 2097152\nDeviceStatsMonitor.on_train_batch_start/reserved_bytes.all.peak: 4194304\n",
         "1 peak 2 reserved 4",
     ),
@@ -157,21 +157,21 @@ const SAMPLES: &[Sample] = &[
     (
         "memory_stats() of Python 3.11",
         "rank0.log",
-        StepLog,
+        MemoryStats,
         "OrderedDict([('allocated_bytes.all.current', 1048576), ('allocated_bytes.all.peak', 2097152), ('allocated_bytes.large_pool.peak', 7), ('reserved_bytes.all.peak', 3145728)])\n",
         "0 peak 2 reserved 3",
     ),
     (
         "memory_stats() of Python 3.12",
         "rank0.log",
-        StepLog,
+        MemoryStats,
         "OrderedDict({'allocated_bytes.all.peak': 2097152, 'allocated_bytes.large_pool.peak': 7, 'reserved_bytes.all.peak': 3145728})\n",
         "0 peak 2 reserved 3",
     ),
     (
         "memory_stats_as_nested_dict()",
         "rank0.log",
-        StepLog,
+        MemoryStats,
         "{'active': {'all': {'allocated': 1, 'current': 1, 'freed': 0, 'peak': 1}},\n 'allocated_bytes': {'all': {'allocated': 9, 'current': 1048576, 'freed': 0, 'peak': 2097152},\n                     'large_pool': {'allocated': 0, 'current': 7, 'freed': 0, 'peak': 7}},\n 'num_ooms': 0,\n 'reserved_bytes': {'all': {'allocated': 9, 'current': 0, 'freed': 0, 'peak': 3145728}}}\n",
         "0 peak 2 reserved 3",
     ),

@@ -37,6 +37,8 @@ pub enum ArtifactKind {
     Nvml,
     /// A log with memory figures per rank or device and step.
     StepLog,
+    /// What `memory_stats()` or `memory_summary()` printed.
+    MemoryStats,
     /// Text with an out-of-memory message.
     OomMessage,
     /// A PyTorch CUDA memory snapshot pickle.
@@ -85,6 +87,7 @@ impl ArtifactKind {
             Self::RocmSmi => "rocm-smi",
             Self::Nvml => "NVML reading",
             Self::StepLog => "step log",
+            Self::MemoryStats => "PyTorch memory statistics",
             Self::OomMessage => "out-of-memory message",
             Self::TorchSnapshot => "PyTorch memory snapshot",
             Self::ProfilerTrace => "PyTorch profiler trace",
@@ -97,7 +100,7 @@ impl ArtifactKind {
             Self::DeepspeedConfig => "DeepSpeed config",
             Self::ProbeLog => "Rankscope probe log",
             Self::LiveRecord => "live record",
-            Self::Text => "text",
+            Self::Text => "text without evidence",
             Self::Archive => "archive",
             Self::Unreadable => "not readable",
         }

@@ -325,6 +325,9 @@ pub struct StepRecord {
     pub reserved: Option<Bytes>,
     /// Peak reserved.
     pub peak_reserved: Option<Bytes>,
+    /// Active now: allocated, and freed blocks that wait for another stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active: Option<Bytes>,
     /// Used memory of the device, all processes.
     pub device_used: Option<Bytes>,
 }
@@ -346,8 +349,14 @@ impl StepRecord {
             peak_allocated: None,
             reserved: None,
             peak_reserved: None,
+            active: None,
             device_used: None,
         }
+    }
+
+    /// Active but not allocated: freed blocks that wait for another stream.
+    pub fn waiting(&self) -> Option<Bytes> {
+        Some(self.active?.saturating_sub(self.allocated?))
     }
 
     /// The figure for `quantity`, if this line has it.
@@ -357,6 +366,7 @@ impl StepRecord {
             Quantity::PeakAllocated => self.peak_allocated,
             Quantity::Reserved => self.reserved,
             Quantity::PeakReserved => self.peak_reserved,
+            Quantity::Active => self.active,
             Quantity::DeviceUsed => self.device_used,
             _ => None,
         }
@@ -416,6 +426,26 @@ pub struct OomEvent {
 impl OomEvent {
     /// Frames kept of one traceback: deep enough for a training loop inside two frameworks, module calls included.
     pub const MAX_FRAMES: usize = 64;
+
+    /// A message of which only the place and the grammar are known.
+    pub fn new(at: Provenance, family: impl Into<String>) -> Self {
+        Self {
+            at,
+            family: family.into(),
+            rank: None,
+            device: None,
+            tried: None,
+            total: None,
+            free: None,
+            this_process: None,
+            allocated: None,
+            reserved: None,
+            reserved_unallocated: None,
+            others: Vec::new(),
+            host_memory: false,
+            frames: Vec::new(),
+        }
+    }
 }
 
 /// A process that an out-of-memory message lists.

@@ -52,6 +52,12 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
     }
     beyond_the_allocator(case, ledger);
     segments_may_grow(case, ledger);
+    if let Some(row) = most_waiting(case, |_| true) {
+        let who = words::capital(&row.subject.to_string());
+        let waiting = row.waiting().unwrap_or_default();
+        let at = StreamHeld { bytes: waiting, who, rank: row.subject.rank(), refs: case.step_refs([row]) };
+        blocks_wait(&at, ledger);
+    }
     if let Some(cache) =
         log_cache(case).filter(|_| events.iter().all(|oom| is_nccl(oom)) && case.evidence.snapshots.is_empty())
     {
@@ -67,6 +73,56 @@ fn segments_may_grow(case: &Case, ledger: &mut Ledger) {
         let text = "Segments are already expandable, so fixed segments cannot fragment.";
         ledger.signal(&[CauseLabel::AllocatorFragmentation], -weight::FAIR, text, &refs);
     }
+}
+
+/// The printed statistics in which most waits for another stream, where that is much.
+fn most_waiting<'a>(case: &Case<'a>, whose: impl Fn(&StepRecord) -> bool) -> Option<&'a StepRecord> {
+    let rows = case.steps.records().map(|(_, row)| row).filter(|row| whose(row));
+    let much = rows.filter(|row| {
+        let (Some(waiting), Some(allocated)) = (row.waiting(), row.allocated) else { return false };
+        waits(case, waiting, allocated)
+    });
+    much.max_by_key(|row| row.waiting())
+}
+
+/// Whether so much waits for another stream that it counts beside what is allocated.
+fn waits(case: &Case, waiting: Bytes, allocated: Bytes) -> bool {
+    waiting >= case.policy.stream_held_min && waiting.0 as f64 >= allocated.0 as f64 * case.policy.notice_share
+}
+
+/// Freed blocks that wait for another stream, and where that is said.
+struct StreamHeld {
+    bytes: Bytes,
+    /// Begins a sentence: `Rank 5`, `Device 0`.
+    who: String,
+    rank: Option<u32>,
+    refs: Vec<EvidenceRef>,
+}
+
+fn blocks_wait(held: &StreamHeld, ledger: &mut Ledger) {
+    let label = CauseLabel::StreamHeldBlocks;
+    let StreamHeld { bytes, who, rank, refs } = held;
+    let text = format!("{who} has {bytes} active but not allocated: freed, and waiting for another stream.");
+    ledger.signal(&[label], weight::STRONG, &text, refs);
+    ledger.ranks(&[label], rank.as_slice());
+    ledger.mechanism(
+        &[label],
+        &Mechanism {
+            because: "freed blocks wait there for another stream".to_owned(),
+            alone: text.clone(),
+            explained: None,
+        },
+    );
+    ledger.status(ITEM, ItemStatus::Fail);
+    ledger.claim(Claim {
+        item: ITEM,
+        label: Some(label),
+        severity: Severity::Warning,
+        confidence: 0.9,
+        text,
+        ranks: rank.iter().copied().collect(),
+        refs: refs.clone(),
+    });
 }
 
 /// How one message or one device of a snapshot splits memory.
@@ -118,6 +174,15 @@ fn distinct<'a>(case: &Case<'a>) -> Vec<&'a OomEvent> {
     kept
 }
 
+/// Whether figures of `subject` are of what failed.
+fn is_of(subject: Subject, oom: &OomEvent) -> bool {
+    match subject {
+        Subject::Rank(rank) => oom.rank == Some(rank),
+        Subject::Device(device) => oom.rank.is_none() && oom.device == Some(device),
+        Subject::MigSlice { .. } => false,
+    }
+}
+
 fn of_rank(oom: &OomEvent) -> String {
     match (oom.rank, oom.device) {
         (Some(rank), _) => format!("On rank {}", rank.0),
@@ -141,7 +206,20 @@ fn message(case: &Case, oom: &OomEvent, ledger: &mut Ledger) -> Option<Split> {
     let cached = oom.reserved_unallocated.or_else(|| Some(oom.reserved?.saturating_sub(allocated)))?;
     let reserved = allocated.saturating_add(cached);
     let mut is_large = false;
-    if cached >= policy.cached_min && cached.0 as f64 >= reserved.0 as f64 * policy.cached_share {
+    let is_cache =
+        |bytes: Bytes| bytes >= policy.cached_min && bytes.0 as f64 >= reserved.0 as f64 * policy.cached_share;
+    // The statistics of the same rank tell what the message does not: what of that is no cache but waits.
+    let waiting = most_waiting(case, |row| is_of(row.subject, oom));
+    if let Some(row) = waiting.filter(|row| !is_cache(cached.saturating_sub(row.waiting().unwrap_or_default()))) {
+        is_large = true;
+        let text = format!(
+            "{} {cached} of {reserved} reserved are not allocated; its statistics say that {} of them are still active, so they are no cache.",
+            of_rank(oom),
+            row.waiting().unwrap_or_default()
+        );
+        let refs = case.refs([&oom.at, &row.at]);
+        ledger.signal(&[CauseLabel::StreamHeldBlocks], weight::GOOD, text, &refs);
+    } else if is_cache(cached) {
         is_large = true;
         let fits = oom.tried.is_some_and(|tried| tried <= cached);
         let tail = if fits { ", more than was asked for" } else { "" };
@@ -284,31 +362,10 @@ fn snapshot_device(case: &Case, snapshot: &SnapshotEvidence, device: &SnapshotDe
     let who = rank.map_or_else(|| format!("On device {}", device.device), |r| format!("On rank {r}"));
     let mut is_large = false;
     let held = device.active.saturating_sub(device.allocated);
-    if held >= policy.stream_held_min && held.0 as f64 >= device.allocated.0 as f64 * policy.notice_share {
+    if waits(case, held, device.allocated) {
         is_large = true;
-        let label = CauseLabel::StreamHeldBlocks;
-        let text = format!("{who} {held} are active but not allocated: freed, and waiting for another stream.");
-        ledger.signal(&[label], weight::STRONG, &text, &refs);
-        ledger.ranks(&[label], rank.as_slice());
-        ledger.mechanism(
-            &[label],
-            &Mechanism {
-                because: "freed blocks wait there for another stream".to_owned(),
-                alone: text.clone(),
-                explained: None,
-            },
-        );
-        ledger.status(ITEM, ItemStatus::Fail);
-        let ranks = rank.into_iter().collect();
-        ledger.claim(Claim {
-            item: ITEM,
-            label: Some(label),
-            severity: Severity::Warning,
-            confidence: 0.9,
-            text,
-            ranks,
-            refs: refs.clone(),
-        });
+        let who = rank.map_or_else(|| format!("Device {}", device.device), |r| format!("Rank {r}"));
+        blocks_wait(&StreamHeld { bytes: held, who, rank, refs: refs.clone() }, ledger);
     }
     let cached = device
         .reserved
@@ -353,7 +410,9 @@ fn log_cache<'a>(case: &Case<'a>) -> Option<LogCache<'a>> {
         else {
             continue;
         };
-        let cache = LogCache { row, used, reserved, cached: reserved.saturating_sub(used), alike: None };
+        // What waits for another stream is no cache.
+        let in_use = row.active.map_or(used, |active| active.max(used));
+        let cache = LogCache { row, used, reserved, cached: reserved.saturating_sub(in_use), alike: None };
         let widest = by_subject.entry(row.subject).or_insert(cache);
         if cache.cached >= widest.cached {
             *widest = cache;

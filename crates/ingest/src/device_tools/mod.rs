@@ -4,6 +4,7 @@
 //! one [`sink`]. No reader knows another, and none knows whether figures mean trouble.
 
 mod csv;
+mod failure;
 mod gpustat;
 mod json;
 mod listing;
@@ -82,6 +83,7 @@ impl<'c> DeviceTools<'c> {
             || self.gpustat.line(line, sink)
             || self.csv.line(line, sink)
             || self.text.line(line, sink)
+            || failure::line(line, sink)
     }
 
     /// What was found. `plain` are the tables of the plain layout in the same text: they tell the index of cards.

@@ -36,6 +36,23 @@ impl Message {
         [self.tried, self.total, self.free, self.this_process, self.allocated, self.reserved, self.reserved_unallocated]
     }
 
+    /// In a container the process does not know its own PID on the host, and lists itself as `Process N` with the rest.
+    /// It is the one row that can hold what this process says it reserved, if there is only one such row.
+    fn claim_own_process(&mut self) {
+        let (Some(allocated), Some(cached), None) = (self.allocated, self.reserved_unallocated, self.this_process)
+        else {
+            return;
+        };
+        let reserved = allocated.saturating_add(cached);
+        let mut able =
+            self.others.iter().enumerate().filter(|(_, other)| {
+                other.used >= reserved && other.used.saturating_sub(reserved) <= MAX_BESIDE_ALLOCATOR
+            });
+        if let (Some((index, _)), None) = (able.next(), able.next()) {
+            self.this_process = Some(self.others.remove(index).used);
+        }
+    }
+
     /// How much it says, to choose between two ways of joining lines.
     pub(super) fn facts(&self) -> usize {
         let sizes = self.sizes().iter().flatten().count();
@@ -180,6 +197,8 @@ pattern!(UNALLOCATED, r"(SIZE) is reserved by PyTorch but unallocated");
 pattern!(THIS_PROCESS, r"this process has (SIZE) memory in use");
 pattern!(OTHER, r"Process (\d+) has (SIZE) memory in use");
 
+/// Most that a process holds beside PyTorch's allocator: a context, and the buffers of NCCL and other libraries.
+const MAX_BESIDE_ALLOCATOR: Bytes = Bytes(8 << 30);
 /// Most processes of one message.
 const MAX_OTHERS: usize = 1024;
 
@@ -193,7 +212,7 @@ fn caching_allocator(text: &str) -> Vec<Message> {
         let Some(region) = text.get(*start..end) else { continue };
         let Some(captures) = head.captures(region) else { continue };
         let before = text.get(..*start).unwrap_or_default();
-        messages.push(Message {
+        let mut message = Message {
             family: caching_family(before, region, group(&captures, 1)),
             device: DEVICE.number(region),
             tried: group(&captures, 2).and_then(size),
@@ -206,7 +225,9 @@ fn caching_allocator(text: &str) -> Vec<Message> {
             reserved_unallocated: UNALLOCATED.size(region).or_else(|| CACHED.size(region)),
             others: others(region),
             host_memory: false,
-        });
+        };
+        message.claim_own_process();
+        messages.push(message);
     }
     messages
 }

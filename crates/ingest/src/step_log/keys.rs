@@ -11,16 +11,17 @@ pub(super) enum Figure {
     PeakAllocated,
     Reserved,
     PeakReserved,
+    Active,
     DeviceUsed,
 }
 
 impl Figure {
-    /// The peak of the same counter.
+    /// The peak of the same counter, where that is kept.
     pub(super) fn peak(self) -> Self {
         match self {
             Self::Allocated | Self::PeakAllocated => Self::PeakAllocated,
             Self::Reserved | Self::PeakReserved => Self::PeakReserved,
-            Self::DeviceUsed => Self::DeviceUsed,
+            Self::Active | Self::DeviceUsed => self,
         }
     }
 }

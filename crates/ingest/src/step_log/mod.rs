@@ -70,6 +70,8 @@ pub(crate) struct StepReader<'c> {
     /// Statistics were printed: the line of the first, and whether any had a figure of the moment.
     first_stats: Option<u64>,
     has_stats: bool,
+    /// Records that came from such prints.
+    of_statistics: u64,
     /// Lines with a memory figure and nobody to give it to, and the first of them.
     ownerless: u64,
     first_ownerless: u64,
@@ -85,6 +87,7 @@ impl<'c> StepReader<'c> {
             nested: Nested::default(),
             first_stats: None,
             has_stats: false,
+            of_statistics: 0,
             fairseq: Fairseq::default(),
             summaries: Summaries::default(),
             kept: Thinned::new(ctx.limits.max_step_records),
@@ -133,7 +136,7 @@ impl<'c> StepReader<'c> {
 
     /// Adds the figures of a line of statistics; a figure that is there already begins the next print.
     fn gather(&mut self, line: &Line<'_>, figures: Vec<(Figure, Bytes)>) {
-        self.has_stats |= !figures.is_empty();
+        self.has_stats |= figures.iter().any(|(figure, _)| *figure != Figure::Active);
         for (figure, value) in figures {
             let open =
                 self.stats.as_ref().is_some_and(|s| s.label.writer() == line.label.writer() && !s.draft.has(figure));
@@ -155,13 +158,15 @@ impl<'c> StepReader<'c> {
     }
 
     fn keep_stats(&mut self) {
-        if let Some(Gathered { draft, at, label }) = self.stats.take() {
+        if let Some(Gathered { draft, at, label }) = self.stats.take().filter(|stats| stats.draft.has_memory()) {
+            self.of_statistics = self.of_statistics.saturating_add(1);
             self.keep(draft, at, label);
         }
     }
 
     fn keep_summaries(&mut self, done: Vec<Summary>) {
         for Summary { draft, at, label } in done.into_iter().filter(|summary| summary.draft.has_memory()) {
+            self.of_statistics = self.of_statistics.saturating_add(1);
             self.keep(draft, at, label);
         }
     }
@@ -199,6 +204,7 @@ impl<'c> StepReader<'c> {
             peak_allocated: draft.peak_allocated,
             reserved: draft.reserved,
             peak_reserved: draft.peak_reserved,
+            active: draft.active,
             device_used: draft.device_used,
             ..StepRecord::new(at, subject)
         };
@@ -212,8 +218,9 @@ impl<'c> StepReader<'c> {
         }
     }
 
-    /// The records in the order of the file, and what is doubtful about them.
-    pub(crate) fn finish(mut self, trust: &Trust) -> (Vec<StepRecord>, Vec<String>) {
+    /// The records in the order of the file, how many of them came from printed statistics of the allocator, and what
+    /// is doubtful about them.
+    pub(crate) fn finish(mut self, trust: &Trust) -> (Vec<StepRecord>, u64, Vec<String>) {
         self.keep_stats();
         let rest = self.summaries.finish();
         self.keep_summaries(rest);
@@ -271,7 +278,7 @@ impl<'c> StepReader<'c> {
                  is printed as the rank is the rank"
             ));
         }
-        (records, warnings)
+        (records, self.of_statistics, warnings)
     }
 }
 

@@ -133,6 +133,7 @@ fn walk(text: &str, path: &mut Vec<String>) -> Option<(Vec<(Figure, Bytes)>, boo
 fn figure(path: &[String], key: &str) -> Option<Figure> {
     let [metric, pool] = path else { return None };
     match (metric.as_str(), pool.as_str(), key) {
+        ("active_bytes", "all", "current") => Some(Figure::Active),
         ("allocated_bytes", "all", "current") => Some(Figure::Allocated),
         ("allocated_bytes", "all", "peak") => Some(Figure::PeakAllocated),
         ("reserved_bytes", "all", "current") => Some(Figure::Reserved),
@@ -154,9 +155,14 @@ mod tests {
 
     #[test]
     fn every_printed_form_gives_the_same() {
-        let expected =
-            [(Figure::Allocated, 2), (Figure::PeakAllocated, 4), (Figure::Reserved, 8), (Figure::PeakReserved, 9)];
-        let one_line = "{'active': {'all': {'allocated': 7, 'current': 5, 'freed': 2, 'peak': 6}}, 'allocated_bytes': {'all': {'allocated': 3, 'current': 2, 'freed': 1, 'peak': 4}, 'large_pool': {'allocated': 0, 'current': 0, 'freed': 0, 'peak': 0}}, 'max_split_size': -1, 'num_ooms': 0, 'oversize_allocations': {'allocated': 0, 'current': 1, 'freed': 0, 'peak': 0}, 'reserved_bytes': {'all': {'allocated': 8, 'current': 8, 'freed': 0, 'peak': 9}}}";
+        let expected = [
+            (Figure::Active, 3),
+            (Figure::Allocated, 2),
+            (Figure::PeakAllocated, 4),
+            (Figure::Reserved, 8),
+            (Figure::PeakReserved, 9),
+        ];
+        let one_line = "{'active': {'all': {'allocated': 7, 'current': 5, 'freed': 2, 'peak': 6}}, 'active_bytes': {'all': {'allocated': 7, 'current': 3, 'freed': 2, 'peak': 6}}, 'allocated_bytes': {'all': {'allocated': 3, 'current': 2, 'freed': 1, 'peak': 4}, 'large_pool': {'allocated': 0, 'current': 0, 'freed': 0, 'peak': 0}}, 'max_split_size': -1, 'num_ooms': 0, 'oversize_allocations': {'allocated': 0, 'current': 1, 'freed': 0, 'peak': 0}, 'reserved_bytes': {'all': {'allocated': 8, 'current': 8, 'freed': 0, 'peak': 9}}}";
         assert_eq!(read(one_line), expected);
         assert_eq!(read(&format!("rank 0 stats: {one_line}")), expected);
         assert_eq!(read(&one_line.replace('\'', "\"")), expected);

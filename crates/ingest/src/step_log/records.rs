@@ -26,6 +26,7 @@ pub(super) struct Draft {
     pub(super) peak_allocated: Option<Bytes>,
     pub(super) reserved: Option<Bytes>,
     pub(super) peak_reserved: Option<Bytes>,
+    pub(super) active: Option<Bytes>,
     pub(super) device_used: Option<Bytes>,
     says_init: bool,
 }
@@ -60,6 +61,7 @@ impl Draft {
             Figure::PeakAllocated => self.peak_allocated,
             Figure::Reserved => self.reserved,
             Figure::PeakReserved => self.peak_reserved,
+            Figure::Active => self.active,
             Figure::DeviceUsed => self.device_used,
         };
         value.is_some()
@@ -71,6 +73,7 @@ impl Draft {
             Figure::PeakAllocated => &mut self.peak_allocated,
             Figure::Reserved => &mut self.reserved,
             Figure::PeakReserved => &mut self.peak_reserved,
+            Figure::Active => &mut self.active,
             Figure::DeviceUsed => &mut self.device_used,
         }
     }

@@ -1,6 +1,6 @@
 //! `torch.cuda.memory_stats()` as people print it: an `OrderedDict`, JSON, or one `key: value` a line.
 //!
-//! Only four of its many numbers are figures of one moment; the rest (lifetime totals, pools, counts) must not be
+//! Only five of its many numbers are figures of one moment; the rest (lifetime totals, pools, counts) must not be
 //! taken for any.
 
 use super::keys::Figure;
@@ -11,7 +11,8 @@ pub(super) fn is_stats(body: &str) -> bool {
     body.contains("large_pool") || body.contains("small_pool") || body.contains(".all.") || body.contains("/all/")
 }
 
-const KEYS: [(&str, Figure); 4] = [
+const KEYS: [(&str, Figure); 5] = [
+    ("active_bytes.all.current", Figure::Active),
     ("allocated_bytes.all.current", Figure::Allocated),
     ("allocated_bytes.all.peak", Figure::PeakAllocated),
     ("reserved_bytes.all.current", Figure::Reserved),
@@ -56,6 +57,7 @@ mod tests {
         assert_eq!(figures("allocated_bytes.all.peak: 123"), peak);
         assert_eq!(figures("allocated_bytes/all/peak=123"), peak);
         assert_eq!(figures("('active_bytes.all.peak', 5), ('allocated_bytes.all.allocated', 6)"), []);
+        assert_eq!(figures("('active_bytes.all.current', 5),"), [(Figure::Active, Bytes(5))]);
         assert_eq!(
             figures(
                 "OrderedDict([('reserved_bytes.all.current', 2), ('reserved_bytes.all.peak', 3), ('allocated_bytes.all.current', 1)])"

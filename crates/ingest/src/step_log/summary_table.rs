@@ -53,8 +53,9 @@ impl Summaries {
             return false;
         };
         if let Some((now, peak, values)) = figures(line.body) {
-            summary.draft.set(now, values.0);
+            // Last, since of what has no peak of its own only this is kept.
             summary.draft.set(peak, values.1);
+            summary.draft.set(now, values.0);
             if let Place::Line(first) | Place::Lines(first, _) = summary.at.place {
                 summary.at.place = Place::Lines(first, line.number);
             }
@@ -93,6 +94,7 @@ fn figures(body: &str) -> Option<(Figure, Figure, (Bytes, Bytes))> {
     let metric = cells.next()?.trim();
     let now = match metric {
         "Allocated memory" => Figure::Allocated,
+        "Active memory" => Figure::Active,
         // `GPU reserved memory`, `XPU reserved memory`.
         _ if metric.ends_with("reserved memory") => Figure::Reserved,
         _ => return None,
@@ -138,9 +140,12 @@ mod tests {
             row("| Allocated memory      |      0 B   |      0 B   |      0 B   |      0 B   |"),
             Some((Figure::Allocated, Figure::PeakAllocated, 0, 0))
         );
+        assert_eq!(
+            row("| Active memory         |    1062 MB |    4877 MB |   89299 MB |   88237 MB |"),
+            Some((Figure::Active, Figure::Active, 1062 << 20, 4877 << 20))
+        );
         for other in [
             "|       from large pool |    1048 MB |    4865 MB |   89263 MB |   88215 MB |",
-            "| Active memory         |    1062 MB |    4877 MB |   89299 MB |   88237 MB |",
             "| Non-releasable memory |    1062 MB |    4877 MB |   89299 MB |   88237 MB |",
             "| Allocations           |     223    |     404    |  110233    |  110010    |",
             "| GPU reserved segments |     223    |     404    |  110233    |  110010    |",

@@ -131,7 +131,9 @@ def topology(path):
     rows = re.findall(r"^\s*(?:\x1b\[\dm)?GPU(\d+)\s+(.*)", text_of(path), re.M)
     rows = [(int(n), cells.split()) for n, cells in rows if "X" in cells.split()]
     if not rows:
-        return "text", "-", "-", "says", "-", "cat: an error of nvidia-smi, which has no `topo -m` on Windows"
+        line = text_of(path).lstrip().splitlines()[0]
+        quote = f"line 1: nvidia-smi failed (`{line.rstrip('.')}`); that nvidia-smi does not have this option: upload the output of plain `nvidia-smi`"
+        return "text", "-", "-", "says", quote, "cat: an error of nvidia-smi, which has no `topo -m` on Windows"
     gpus = {n for n, _ in rows}
     return "gpu_topology", "-", numbers(gpus), "affinity", rows[0][1][len(gpus)].replace("N/A", "-"), "re: the cell behind the matrix"
 
@@ -223,7 +225,7 @@ def summary(path):
     if not rows:
         gpus = set()
         return "text", "-", numbers(gpus), "says", "end before", "cat: it is cut before `allocated_bytes`"
-    return "step_log", "-", numbers(gpus), "peak_mib", peak, "re: peak of `Allocated memory`"
+    return "memory_stats", "-", numbers(gpus), "peak_mib", peak, "re: peak of `Allocated memory`"
 
 
 def log(path):

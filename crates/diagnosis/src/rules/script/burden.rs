@@ -143,7 +143,8 @@ fn copies(told: &mut Told) {
     told.signal(&[label], gain, &text, &facts);
     told.ledger.status(item, ItemStatus::Suspect);
     told.claim(item, Some(label), Severity::Warning, text, &facts);
-    told.fix(label, fixes::look_at(told.case.evidence, first));
+    let fix = fixes::copy_on_host(told.case.evidence, first);
+    told.fix(label, fix.or_else(|| fixes::look_at(told.case.evidence, first)));
 }
 
 fn buffers(told: &mut Told) -> bool {
@@ -225,7 +226,8 @@ fn kept_predictions(told: &mut Told) -> bool {
     told.signal(&[label], weight::GOOD, &text, &facts);
     let is_lone = facts.iter().any(|fact| told.case.scripts.is_rank_only(fact));
     told.claim(ITEM, Some(label), Severity::Warning, text, &facts);
-    told.fix(label, fixes::look_at(told.case.evidence, first));
+    let fix = fixes::keep_on_host(told.case.evidence, &facts);
+    told.fix(label, fix.or_else(|| fixes::look_at(told.case.evidence, first)));
     if is_lone {
         told.ledger.status(ITEM, ItemStatus::Suspect);
     }
