@@ -34,6 +34,10 @@ pub enum Command {
     Diagnose(DiagnoseArgs),
     /// Add users and give them passwords, also while a server runs.
     User(UserArgs),
+    /// Save all that a data folder holds in one file, also while a server runs.
+    Backup(BackupArgs),
+    /// Make a data folder of such a file.
+    Restore(RestoreArgs),
 }
 
 /// `rankscope serve`
@@ -193,6 +197,33 @@ pub enum UserCommand {
     },
     /// List the users.
     List,
+}
+
+/// `rankscope backup`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The file holds runs, files, reports, shares and accounts as they were at one moment. Live samples \
+    that still move are not in it. Where the rows are in PostgreSQL, save them with pg_dump and the folder objects beside \
+    them."
+)]
+pub struct BackupArgs {
+    /// Folder of the server.
+    #[arg(long, value_name = "DIR", default_value = "./data", env = "RANKSCOPE_DATA")]
+    pub data: PathBuf,
+    /// Tar file to write; it must not exist. - for standard output.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// `rankscope restore`
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// Folder to make; it must not exist, or be empty.
+    #[arg(long, value_name = "DIR", default_value = "./data", env = "RANKSCOPE_DATA")]
+    pub data: PathBuf,
+    /// File that `rankscope backup` wrote, or - for standard input.
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
 }
 
 /// `rankscope diagnose`

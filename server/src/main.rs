@@ -3,7 +3,7 @@
 use clap::Parser;
 use rankscope::{
     cli::{Cli, Command},
-    commands::{agent, diagnose, serve, user},
+    commands::{agent, backup, diagnose, serve, user},
 };
 use std::process::ExitCode;
 
@@ -16,6 +16,8 @@ fn main() -> ExitCode {
         Command::Agent(args) => agent::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Diagnose(args) => diagnose::run(&args),
         Command::User(args) => user::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Backup(args) => backup::backup(&args).map(|()| ExitCode::SUCCESS),
+        Command::Restore(args) => backup::restore(&args).map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {
         eprintln!("rankscope: {error:#}");

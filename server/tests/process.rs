@@ -83,6 +83,80 @@ fn acknowledged_uploads_survive_a_kill() {
     assert_eq!(serving.send("GET", &format!("{path}/artifacts/0"), "", b""), (200, smi));
 }
 
+/// Runs `rankscope` to its end.
+fn run(arguments: &[&std::ffi::OsStr]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rankscope")).args(arguments).output().unwrap()
+}
+
+fn upload(serving: &Serving) -> String {
+    let body = multipart(&[("files", Some("nvidia-smi.txt"), &data("nvidia-smi.txt"))]);
+    let (status, answer) = serving.send("POST", "/api/v1/runs", &multipart_type(), &body);
+    assert_eq!(status, 201, "{}", String::from_utf8_lossy(&answer));
+    let made: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+    made["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn copies_made_while_runs_come_and_go_are_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = folder.path().join("data");
+    let serving = Serving::start(&old);
+    let kept = upload(&serving);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let copies: Vec<_> = (0..4).map(|n| folder.path().join(format!("copy-{n}.tar"))).collect();
+    std::thread::scope(|scope| {
+        let traffic = scope.spawn(|| {
+            let mut before = None;
+            let mut rounds = 0;
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                let new = upload(&serving);
+                if let Some(run) = before.replace(new) {
+                    assert_eq!(serving.send("DELETE", &format!("/api/v1/runs/{run}"), "", b"").0, 204);
+                }
+                rounds += 1;
+            }
+            rounds
+        });
+        for copy in &copies {
+            let done = run(&["backup".as_ref(), "--data".as_ref(), old.as_ref(), copy.as_ref()]);
+            let said = String::from_utf8_lossy(&done.stderr);
+            assert!(done.status.success() && said.starts_with("Saved "), "{said}");
+            assert!(!said.contains("missing"), "{said}");
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(traffic.join().unwrap() >= 1);
+    });
+    let same = run(&["backup".as_ref(), "--data".as_ref(), old.as_ref(), copies[0].as_ref()]);
+    assert!(!same.status.success(), "a file that is there is not written over");
+    drop(serving);
+    // Nothing of the copying is left in the folder.
+    let left = std::fs::read_dir(&old)
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().starts_with("backup-"));
+    assert_eq!(left.count(), 0);
+
+    for (n, copy) in copies.iter().enumerate() {
+        let new = folder.path().join(format!("new-{n}"));
+        let done = run(&["restore".as_ref(), "--data".as_ref(), new.as_ref(), copy.as_ref()]);
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let serving = Serving::start(&new);
+        let (_, list) = serving.send("GET", "/api/v1/runs", "", b"");
+        let list: serde_json::Value = serde_json::from_slice(&list).unwrap();
+        let ids: Vec<&str> = list["runs"].as_array().unwrap().iter().map(|run| run["id"].as_str().unwrap()).collect();
+        assert!(ids.contains(&kept.as_str()), "{ids:?}");
+        for id in ids {
+            let path = format!("/api/v1/runs/{id}");
+            assert_eq!(serving.send("GET", &path, "", b"").0, 200);
+            assert_eq!(serving.send("GET", &format!("{path}/artifacts/0"), "", b""), (200, data("nvidia-smi.txt")));
+            assert_eq!(serving.send("GET", &format!("/runs/{id}"), "", b"").0, 200);
+        }
+    }
+    let again = run(&["restore".as_ref(), "--data".as_ref(), old.as_ref(), copies[0].as_ref()]);
+    assert!(String::from_utf8_lossy(&again.stderr).contains("is not empty"));
+    let nothing = run(&["backup".as_ref(), "--data".as_ref(), folder.path().as_ref(), "-".as_ref()]);
+    assert!(String::from_utf8_lossy(&nothing.stderr).contains("holds no database"));
+}
+
 #[test]
 fn a_lost_database_costs_no_upload() {
     let folder = tempfile::tempdir().unwrap();

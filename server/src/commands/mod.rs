@@ -2,6 +2,7 @@
 
 mod advice;
 pub mod agent;
+pub mod backup;
 pub mod diagnose;
 mod folder;
 mod front_door;

@@ -5,6 +5,7 @@
 //! next start removes. Objects that neither a row nor a marker knows are left alone: the database may be an older one.
 //! Knows no HTTP.
 
+pub mod backup;
 mod checklist;
 mod database;
 mod hold;
