@@ -250,7 +250,9 @@ mod tests {
 
     #[test]
     fn no_two_parts_look_alike() {
-        use PartKind::*;
+        use PartKind::{
+            Allocated, Cached, OtherProcesses, OtherRanks, OutsidePytorch, OwnProcess, Unaccounted, UnsizedProcesses,
+        };
         let kinds =
             [Allocated, Cached, OwnProcess, OutsidePytorch, OtherRanks, OtherProcesses, UnsizedProcesses, Unaccounted];
         for theme in [Theme::Light, Theme::Dark] {
