@@ -42,7 +42,7 @@ test("a broken file is named with its reason and does not sink the others", asyn
   const taken = page.locator("ul.taken").getByRole("listitem");
   await expect(taken).toHaveCount(4);
   expect((await way.boundingBox())!.y).toBeLessThan((await taken.first().boundingBox())!.y);
-  await page.getByText("and 2 more files, 1 with a warning").click();
+  await page.getByText("and 2 more files without a warning").click();
   await expect(taken).toHaveCount(6);
   for (const name of ["empty.log", "rank0_snapshot.pickle", "cut.gz"]) {
     await expect(taken.filter({ hasText: name }).locator(".warning").first()).toBeVisible();
