@@ -31,6 +31,8 @@ mod report;
 #[cfg(feature = "ssr")]
 pub mod snapshots;
 #[cfg(feature = "ssr")]
+mod standalone;
+#[cfg(feature = "ssr")]
 mod standing;
 #[cfg(feature = "ssr")]
 mod wizard;

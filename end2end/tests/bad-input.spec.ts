@@ -36,13 +36,18 @@ test("a broken file is named with its reason and does not sink the others", asyn
   ]);
   await send(page).click();
 
-  // Warned before the report opens: one line per file.
+  // Warned before the report opens: the way on first, then one line per file, those with a warning first.
+  const way = page.getByRole("link", { name: "Open the report" });
+  await expect(way).toBeFocused();
   const taken = page.locator("ul.taken").getByRole("listitem");
+  await expect(taken).toHaveCount(4);
+  expect((await way.boundingBox())!.y).toBeLessThan((await taken.first().boundingBox())!.y);
+  await page.getByText("and 2 more files without a warning").click();
   await expect(taken).toHaveCount(6);
   for (const name of ["empty.log", "rank0_snapshot.pickle", "cut.gz"]) {
     await expect(taken.filter({ hasText: name }).locator(".warning").first()).toBeVisible();
   }
-  await page.getByRole("link", { name: "Open the report" }).click();
+  await way.click();
   await page.waitForURL(/\/runs\/[^/]+$/);
 
   await expect(page.getByRole("heading", { level: 1 })).toContainText("GPU 0");

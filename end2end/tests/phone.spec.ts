@@ -2,9 +2,10 @@
 // inside its own box.
 
 import type { Locator } from "@playwright/test";
-import { threeFiles } from "./evidence";
+import { readFileSync } from "node:fs";
+import { table, threeFiles } from "./evidence";
 import { snapshot } from "./pickle";
-import { upload } from "./report";
+import { fileField, send, start, upload } from "./report";
 import { expect, test } from "./server";
 
 test.use({ viewport: { width: 390, height: 844 }, hasTouch: true });
@@ -71,4 +72,78 @@ test("the ranks of the snapshots scroll by beside the line of code", async ({ pa
   const numbers = page.locator("svg.chart-bands").filter({ visible: true }).locator("text");
   const drawn = await numbers.allTextContents();
   for (let n = 1; n <= (await key.count()); n++) expect(drawn.filter((text) => text.trim() === String(n)).length, String(n)).toBeGreaterThan(0);
+});
+
+test("after files with warnings the way to the report is in sight", async ({ page }) => {
+  await start(page);
+  const file = (name: string, content: Buffer) => ({ name, mimeType: "text/plain", buffer: content });
+  const empty = Array.from({ length: 40 }, (_, n) => file(`rank${n}.log`, Buffer.alloc(0)));
+  await fileField(page).setInputFiles([...empty, file("nvidia-smi.txt", readFileSync(table))]);
+  await send(page).click();
+  const way = page.getByRole("link", { name: "Open the report" });
+  await expect(way).toBeInViewport({ ratio: 1 });
+  await expect(page.getByText("and 37 more files, 36 with a warning")).toBeVisible();
+  // The whole answer is no longer than the screen.
+  const frame = await box(page.locator("main .upload"));
+  expect(frame.height).toBeLessThan(844);
+  await way.click();
+  await page.waitForURL(/\/runs\/[^/]+$/);
+});
+
+test("the ways to other pages stay beside what a report offers", async ({ page }) => {
+  await upload(page, threeFiles);
+  const bar = page.getByRole("banner");
+  for (const name of ["Checklist", "Share"]) await expect(bar.getByRole("link", { name })).toBeInViewport({ ratio: 1 });
+  const ways = page.getByRole("navigation", { name: "Main" }).getByRole("link");
+  await expect(ways).toHaveText(["Runs", "Live", "Compare", "Docs"]);
+  for (const way of await ways.all()) {
+    await expect(way).toBeInViewport({ ratio: 1 });
+    expect((await box(way)).height).toBeGreaterThanOrEqual(36);
+  }
+  await ways.filter({ hasText: "Compare" }).click();
+  await expect(page).toHaveURL(/\/compare$/);
+});
+
+test("whatever scrolls sideways shows it, has a name and can be reached by the keyboard", async ({ page }) => {
+  // Shadows lie behind the content: at the end of the way they are covered, and nothing else covers them.
+  const mute = () =>
+    page.evaluate(() => {
+      const scrolls = (element: Element) =>
+        element.scrollWidth > element.clientWidth + 1 && ["auto", "scroll"].includes(getComputedStyle(element).overflowX);
+      const all = [...document.querySelectorAll("main *")].filter((element) => !element.matches("textarea, input, select") && scrolls(element));
+      const says = (element: Element) =>
+        (element as HTMLElement).tabIndex === 0 &&
+        element.getAttribute("role") === "region" &&
+        Boolean(element.getAttribute("aria-label")) &&
+        getComputedStyle(element).backgroundAttachment.includes("local");
+      return { found: all.length, mute: all.filter((element) => !says(element)).map((element) => element.outerHTML.slice(0, 160)) };
+    });
+  await upload(page, threeFiles);
+  await page.evaluate(() => document.querySelectorAll("details").forEach((details) => (details.open = true)));
+  const report = await mute();
+  expect(report.mute).toEqual([]);
+  expect(report.found).toBeGreaterThan(2);
+  await upload(page, [0, 1, 2, 3].map(snapshot));
+  await page.goto(`${page.url()}/snapshots`);
+  const snapshots = await mute();
+  expect(snapshots.mute).toEqual([]);
+  expect(snapshots.found).toBeGreaterThan(0);
+
+  // At the right edge of the table the paper is darker while there is more, and paper at the end.
+  const table = page.getByRole("region", { name: "Lines of code by rank" });
+  const edge = async () => {
+    const frame = await box(table);
+    const clip = { x: frame.x + frame.width - 3, y: frame.y + 4, width: 2, height: 2 };
+    const picture = await page.screenshot({ clip });
+    return page.evaluate(async (bytes) => {
+      const image = await createImageBitmap(new Blob([new Uint8Array(bytes)], { type: "image/png" }));
+      const canvas = new OffscreenCanvas(1, 1).getContext("2d")!;
+      canvas.drawImage(image, 0, 0);
+      return canvas.getImageData(0, 0, 1, 1).data[0];
+    }, [...picture]);
+  };
+  await table.scrollIntoViewIfNeeded();
+  expect(await edge()).toBeLessThan(235);
+  await table.evaluate((element) => (element.scrollLeft = element.scrollWidth));
+  expect(await edge()).toBeGreaterThan(250);
 });

@@ -1,5 +1,6 @@
 // The same story with JavaScript switched off: plain forms, whole pages.
 
+import { readFileSync } from "node:fs";
 import path from "node:path";
 import { publicCase, threeFiles } from "./evidence";
 import { expectCaseReport, expectWholeReport, fileField, send, share, textField } from "./report";
@@ -80,4 +81,61 @@ test("every word of evidence is in the page without opening anything", async ({ 
   await page.waitForURL(/\/runs\/[^/]+$/);
   await page.getByText("Exact values").first().click();
   await expect(page.getByRole("table").first()).toContainText("GPU 0");
+});
+
+test("files with warnings lead to the report too", async ({ page }) => {
+  await page.goto("/");
+  await fileField(page).setInputFiles([{ name: "empty.log", mimeType: "text/plain", buffer: Buffer.from("") }, ...threeFiles.slice(0, 1).map((file) => ({ name: path.basename(file), mimeType: "text/plain", buffer: readFileSync(file) }))]);
+  await send(page).click();
+  await page.waitForURL(/\/runs\/[^/]+$/);
+  await expect(page.getByRole("heading", { level: 1 })).toContainText("GPU 0");
+  await expect(page.getByRole("region", { name: /^Files/ }).locator(".warning")).toBeVisible();
+});
+
+test("evidence beyond the first few is folded, opens, and stands open on paper", async ({ page }) => {
+  const files = publicCase("C74");
+  test.skip(!files, "the collection of public cases is not beside this checkout");
+  test.slow();
+  await page.goto("/");
+  await fileField(page).setInputFiles(files!);
+  await send(page).click();
+  await page.waitForURL(/\/runs\/[^/]+$/);
+  const fold = page.locator("main .cause .more-ev").first();
+  const inside = fold.locator("a.ev");
+  await expect(inside.first()).toBeHidden();
+  const open = fold.locator("xpath=..").locator("> a.ev");
+  expect(await open.count()).toBe(4);
+  await expect(fold.locator("summary")).toHaveText(`and ${await inside.count()} more`);
+  await fold.locator("summary").click();
+  await expect(inside.first()).toBeVisible();
+  await fold.locator("summary").click();
+  await page.emulateMedia({ media: "print" });
+  await expect(inside.first()).toBeVisible();
+  await page.emulateMedia({ media: "screen" });
+
+  // A reference opens its place also where that is folded.
+  await fold.locator("summary").click();
+  const last = inside.last();
+  const target = (await last.getAttribute("href"))!;
+  await last.click();
+  await expect(page.locator(`[id="${target.slice(1)}"]`)).toBeInViewport();
+});
+
+test("two different runs stand ready to be compared, and the address of all runs leads to them", async ({ page }) => {
+  for (const title of ["Before", "After"]) {
+    await page.goto("/");
+    await textField(page).fill("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB");
+    await page.getByLabel(/^Title/).fill(title);
+    await send(page).click();
+    await page.waitForURL(/\/runs\/[^/]+$/);
+  }
+  await page.goto("/compare");
+  const chosen = async (label: string) => page.getByLabel(label).locator("option:checked").textContent();
+  expect(await chosen("The run before")).not.toBe(await chosen("The run after"));
+  expect(await page.getByLabel("The run before").inputValue()).not.toBe(await page.getByLabel("The run after").inputValue());
+
+  const answer = await page.goto("/runs?query=Before");
+  expect(answer?.status()).toBe(200);
+  await expect(page).toHaveURL(/\/\?query=Before#runs$/);
+  await expect(page.locator("#runs").getByRole("link").filter({ hasText: "Before" }).first()).toBeVisible();
 });

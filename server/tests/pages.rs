@@ -127,6 +127,15 @@ async fn other_sites_and_other_names_are_kept_out() {
 }
 
 #[tokio::test]
+async fn the_address_of_all_runs_leads_to_their_list() {
+    let server = Server::start().await;
+    assert_eq!(server.get("/runs").await.expect(308).header(header::LOCATION), "/#runs");
+    let found = server.get("/runs?query=night%20run").await.expect(308);
+    assert_eq!(found.header(header::LOCATION), "/?query=night%20run#runs");
+    assert!(server.get("/").await.expect(200).text().contains("id=\"runs\""));
+}
+
+#[tokio::test]
 async fn assets_are_sent_once() {
     let server = Server::start().await;
     let style = server.get("/style.css").await.expect(200);

@@ -1,6 +1,7 @@
 //! Two runs side by side: the answer, the figures behind it, causes, and what is still in doubt. One view for the
 //! page, the wizard's closing step and the exported file. Knows a comparison, not where the runs are kept.
 
+mod beside;
 mod causes;
 mod charts;
 mod doubts;
@@ -9,6 +10,8 @@ mod input;
 mod phases;
 mod rows;
 mod stretches;
+#[cfg(test)]
+mod testing;
 
 pub use export::standalone_comparison_html;
 

@@ -30,13 +30,19 @@ pub fn rows(comparison: &Comparison) -> Option<AnyView> {
     Some(
         view! {
             <section class="card" aria-labelledby="rows-title">
-                <h2 id="rows-title">"Side by side" <span>{format!("peak of each, {}", quantity.title())}</span></h2>
+                <h2 id="rows-title">"Side by side" <span>{of_each(quantity)}</span></h2>
                 {table("Peaks before and after", of(shown).into_any())}
                 {rest}
             </section>
         }
         .into_any(),
     )
+}
+
+/// `peak allocated of each`, `device used, peak of each`.
+fn of_each(quantity: Quantity) -> String {
+    let title = quantity.title();
+    if title.starts_with("peak") { format!("{title} of each") } else { format!("{title}, peak of each") }
 }
 
 fn table(name: &'static str, rows: AnyView) -> AnyView {

@@ -1,6 +1,7 @@
 //! Peaks of one stretch of a phase after the other, before and after: an epoch of training beside the same one, the
 //! validation that follows it beside that one. A fix that holds in the first epoch only shows here.
 
+use super::beside::{Beside, beside, not_shown};
 use crate::backend::ComparedReports;
 use crate::words;
 use leptos::prelude::*;
@@ -35,46 +36,28 @@ pub fn stretches(compared: &ComparedReports) -> Option<AnyView> {
     }
     let left_out = rows.len().saturating_sub(MOST_ROWS);
     let half = MOST_ROWS / 2;
-    let lines = rows
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| left_out == 0 || *at < half || at + half >= rows.len())
-        .map(|(_, (phase, number))| {
-            let find = |side: &[Stretch]| {
-                let found = side.iter().find(|stretch| stretch.phase == *phase && stretch.number == *number);
-                found.map_or_else(|| view! { <span class="dim">"not shown"</span> }.into_any(), |s| cell(s, quantity))
-            };
-            view! {
-                <tr>
-                    <th scope="row">{format!("{} {number}", words::phase(Some(*phase)))}</th>
-                    <td>{find(&before)}</td>
-                    <td>{find(&after)}</td>
-                </tr>
-            }
-        })
-        .collect_view();
-    let cut = (left_out > 0).then(|| {
-        let text = format!(
-            "{} in the middle not shown; the charts have them.",
-            words::count(left_out, "stretch").replace("stretchs", "stretches")
-        );
-        view! { <p class="cut dim">{text}</p> }
-    });
-    Some(
-        view! {
-            <section class="card" aria-labelledby="stretches-title">
-                <h2 id="stretches-title">"Epoch by epoch" <span>{format!("peak within each stretch of a phase, {}", quantity.title())}</span></h2>
-                <div class="scroll" tabindex="0" role="region" aria-label="Epoch by epoch">
-                    <table class="wordy-cells">
-                        <thead><tr><th scope="col">"stretch"</th><th scope="col">"before"</th><th scope="col">"after"</th></tr></thead>
-                        <tbody>{lines}</tbody>
-                    </table>
-                </div>
-                {cut}
-            </section>
-        }
-        .into_any(),
-    )
+    let cell = |side: &[Stretch], phase: Phase, number: usize| {
+        let found = side.iter().find(|stretch| stretch.phase == phase && stretch.number == number);
+        found.map_or_else(not_shown, |stretch| cell(stretch, quantity))
+    };
+    let lines = rows.iter().enumerate().filter(|(at, _)| left_out == 0 || *at < half || at + half >= rows.len()).map(
+        |(_, &(phase, number))| {
+            let name = format!("{} {number}", words::phase(Some(phase)));
+            (name, cell(&before, phase, number), cell(&after, phase, number))
+        },
+    );
+    let about = Beside {
+        id: "stretches",
+        title: "Epoch by epoch",
+        subtitle: format!("{}, highest within each stretch of a phase", quantity.title()),
+        of: "stretch",
+        cut: match left_out {
+            0 => None,
+            1 => Some("1 stretch in the middle not shown; the charts have it.".to_owned()),
+            n => Some(format!("{n} stretches in the middle not shown; the charts have them.")),
+        },
+    };
+    Some(beside(about, lines))
 }
 
 /// Every stretch of either run in the order of the one that has more.
@@ -119,4 +102,116 @@ fn cell(stretch: &Stretch, quantity: Quantity) -> AnyView {
     }
     let text = format!("{subject} {}, {} over the median", words::value(quantity, peak), words::value(quantity, over));
     view! { <span class:hot-cell=stretch.accused>{text}</span> }.into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compare::testing::{compared, report};
+    use rankscope_model::{GIB, PhaseSpan, Rank, SeriesAxis, Timeline, TimelineLine};
+
+    /// Ranks over ten steps an epoch, eight of training and two of validation; `gib` is asked by rank, epoch (from 0)
+    /// and phase.
+    fn epochs(count: usize, gib: impl Fn(u32, usize, Phase) -> u64) -> Report {
+        let phase_of = |step: usize| if step % 10 < 8 { Phase::Train } else { Phase::Eval };
+        let line = |rank: u32| TimelineLine {
+            subject: Subject::Rank(Rank(rank)),
+            x: (0..).take(count * 10).collect(),
+            y: (0..count * 10).map(|step| gib(rank, step / 10, phase_of(step)) * GIB).collect(),
+            accused: rank == 3,
+        };
+        let span = |phase, from: i64, to: i64| PhaseSpan { phase, from, to };
+        let phases = (0..)
+            .step_by(10)
+            .take(count)
+            .flat_map(|at| [span(Phase::Train, at, at + 7), span(Phase::Eval, at + 8, at + 9)]);
+        let mut report = report();
+        report.figures.timeline = Some(Timeline {
+            quantity: Quantity::PeakAllocated,
+            axis: SeriesAxis::Step,
+            lines: (0..4).map(line).collect(),
+            capacity: None,
+            phases: phases.collect(),
+            marks: vec![],
+        });
+        report
+    }
+
+    fn even(count: usize) -> Report {
+        epochs(count, |_, _, _| 20)
+    }
+
+    fn html(before: Report, after: Report) -> Option<String> {
+        let owner = Owner::new_root(None);
+        owner.with(|| stretches(&compared(before, after)).map(|view| view.to_html()))
+    }
+
+    #[test]
+    fn each_stretch_is_counted_within_its_phase_and_knows_its_heaviest() {
+        let found = of(&epochs(2, |rank, epoch, phase| match (rank, epoch, phase) {
+            (3, 1, Phase::Train) => 30,
+            (1, _, Phase::Eval) => 24,
+            _ => 20,
+        }));
+        let told: Vec<(Phase, usize, Subject, u64, bool)> = found
+            .iter()
+            .map(|stretch| (stretch.phase, stretch.number, stretch.highest.0, stretch.highest.1 / GIB, stretch.accused))
+            .collect();
+        let rank = |n| Subject::Rank(Rank(n));
+        assert_eq!(told[1], (Phase::Eval, 1, rank(1), 24, false));
+        assert_eq!(told[2], (Phase::Train, 2, rank(3), 30, true));
+        assert_eq!(told[3], (Phase::Eval, 2, rank(1), 24, false));
+        assert_eq!((told.len(), told[0].0, told[0].1, told[0].3), (4, Phase::Train, 1, 20));
+        assert!(found.iter().all(|stretch| stretch.median == 20 * GIB));
+    }
+
+    #[test]
+    fn a_phase_without_figures_is_no_stretch() {
+        let mut report = even(2);
+        let timeline = report.figures.timeline.as_mut().unwrap();
+        timeline.phases.push(PhaseSpan { phase: Phase::Train, from: 500, to: 600 });
+        timeline.phases.push(PhaseSpan { phase: Phase::Save, from: 0, to: 19 });
+        assert_eq!(of(&report).len(), 4);
+        assert_eq!(of(&crate::compare::testing::report()).len(), 0);
+    }
+
+    #[test]
+    fn the_order_is_that_of_the_longer_run_and_nothing_is_lost() {
+        let numbers = |report: &Report| of(report);
+        let order = in_order(&numbers(&even(1)), &numbers(&even(3)));
+        let train_and_eval = [1, 2, 3].into_iter().flat_map(|n| [(Phase::Train, n), (Phase::Eval, n)]);
+        assert_eq!(order, train_and_eval.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_fix_that_holds_in_the_first_epoch_only_shows() {
+        let before = epochs(2, |rank, _, _| if rank == 3 { 28 } else { 20 });
+        let after = epochs(3, |rank, epoch, phase| if (rank, epoch, phase) == (3, 1, Phase::Train) { 27 } else { 20 });
+        let html = html(before, after).unwrap();
+        let rows: Vec<&str> = html.split("<tr").skip(2).collect();
+        assert_eq!(rows.len(), 6);
+        assert!(rows[0].contains("training 1") && rows[0].contains("rank 3 28.0 GiB, 8.0 GiB over the median"));
+        assert!(rows[0].contains("even, 20.0 GiB"));
+        assert!(rows[2].contains("training 2") && rows[2].contains("rank 3 27.0 GiB, 7.0 GiB over the median"));
+        assert_eq!(rows[2].matches("hot-cell").count(), 2);
+        assert!(rows[4].contains("training 3") && rows[4].contains("not shown") && rows[4].contains("even, 20.0 GiB"));
+        assert!(rows[5].contains("validation 3"));
+    }
+
+    #[test]
+    fn what_cannot_be_held_side_by_side_has_no_table() {
+        assert_eq!(html(even(1), even(1)), None, "one stretch of each phase");
+        assert_eq!(html(even(2), report()), None, "no timeline after");
+        let mut other = even(2);
+        other.figures.timeline.as_mut().unwrap().quantity = Quantity::Reserved;
+        assert_eq!(html(even(2), other), None, "another quantity");
+    }
+
+    #[test]
+    fn a_long_job_shows_its_first_and_its_last_epochs() {
+        let html = html(even(20), even(20)).unwrap();
+        assert_eq!(html.matches("<tr").count(), 1 + MOST_ROWS);
+        assert!(html.contains("training 1<") && html.contains("validation 20<") && !html.contains("training 10<"));
+        assert!(html.contains("16 stretches in the middle not shown; the charts have them."));
+    }
 }

@@ -23,8 +23,10 @@ enum State {
     Done {
         /// One line per file.
         files: Vec<TakenFile>,
-        /// The report.
+        /// The report, or the place in the wizard that sent the files.
         url: String,
+        /// The words of the way there.
+        way: &'static str,
     },
     /// Why not.
     Failed(String),
@@ -38,6 +40,10 @@ struct TakenFile {
     speaks_of: String,
     warnings: Vec<String>,
 }
+
+/// Files that are listed at once after a sending, and warnings of one file; what is more is folded.
+const FIRST_FILES: usize = 4;
+const FIRST_WARNINGS: usize = 2;
 
 /// Wraps a form that takes evidence.
 #[island]
@@ -94,20 +100,45 @@ fn details(state: &State) -> AnyView {
             .into_any()
         }
         State::Reading => view! { <div class="progress"><progress aria-label="Reading"></progress></div> }.into_any(),
-        State::Done { files, url } => {
-            let lines = files.iter().map(taken).collect_view();
-            view! {
-                <ul class="taken">{lines}</ul>
-                <a class="button primary" href=url.clone()>"Open the report"</a>
-            }
-            .into_any()
+        State::Done { files, url, way } => view! {
+            // First of all, so that nobody has to look for it below a long list.
+            <a class="button primary" href=url.clone()>{*way}</a>
+            {list(files)}
         }
+        .into_any(),
     }
 }
 
-fn taken(file: &TakenFile) -> impl IntoView {
-    let warnings =
-        file.warnings.iter().map(|warning| view! { <p class="warning">{words::shown(warning)}</p> }).collect_view();
+/// What each file was taken for; those with a warning first.
+fn list(files: &[TakenFile]) -> AnyView {
+    let (warned, clean): (Vec<&TakenFile>, Vec<&TakenFile>) = files.iter().partition(|file| !file.warnings.is_empty());
+    let warned_later = warned.len().saturating_sub(FIRST_FILES);
+    let mut first: Vec<&TakenFile> = warned.into_iter().chain(clean).collect();
+    let rest = first.split_off(first.len().min(FIRST_FILES));
+    let lines = |files: Vec<&TakenFile>| files.into_iter().map(taken).collect_view();
+    let folded = (!rest.is_empty()).then(|| {
+        let more = words::count(rest.len(), "more file");
+        let word = match warned_later {
+            0 => format!("and {more} without a warning"),
+            n if n == rest.len() => format!("and {more} with a warning"),
+            n => format!("and {more}, {n} with a warning"),
+        };
+        view! { <details class="exact"><summary>{word}</summary><ul class="taken">{lines(rest)}</ul></details> }
+    });
+    view! { <ul class="taken">{lines(first)}</ul>{folded} }.into_any()
+}
+
+fn warnings(all: &[String]) -> AnyView {
+    all.iter().map(|warning| view! { <p class="warning">{words::shown(warning)}</p> }).collect_view().into_any()
+}
+
+fn taken(file: &TakenFile) -> impl IntoView + use<> {
+    let (first, rest) = file.warnings.split_at(file.warnings.len().min(FIRST_WARNINGS));
+    let folded = (!rest.is_empty()).then(|| {
+        let word = format!("and {}", words::count(rest.len(), "more warning"));
+        view! { <details class="exact"><summary>{word}</summary>{warnings(rest)}</details> }
+    });
+    let warnings = view! { {warnings(first)}{folded} };
     view! {
         <li>
             <strong><bdi>{words::shown_line(&file.name)}</bdi></strong>
@@ -372,6 +403,7 @@ mod browser {
     fn finish(answer: &dom::Answer, back: Option<String>, sent: &Evidence) {
         let state = sent.state;
         let json = answer.json();
+        let way = if back.is_some() { "See what changed" } else { "Open the report" };
         let Some(url) = back.or_else(|| dom::text(&json, "url")).filter(|_| answer.ok()) else {
             // The browser does not say which of the two it was.
             let why = if answer.status == 0 { NOT_SENT.to_owned() } else { answer.problem() };
@@ -381,29 +413,41 @@ mod browser {
         let files: Vec<TakenFile> = dom::items(&dom::member(&json, "artifacts")).iter().map(taken).collect();
         let clean = files.iter().all(|file| file.warnings.is_empty());
         sent.put_away();
-        state.set(State::Done { files, url: url.clone() });
-        if !clean {
-            // The next Enter opens the report. The link is there once the new state is drawn.
-            let form = sent.form.clone();
-            dom::later(0, move || {
-                let root = form.closest(".upload").ok().flatten();
-                if let Some(link) = root.and_then(|root| dom::find::<HtmlElement>(&root, ".upload-live a")) {
-                    let _ = link.focus();
-                }
-            });
-        }
+        state.set(State::Done { files, url: url.clone(), way });
         if clean {
-            let location = window().location();
-            // An added file leads to the same address: only a fresh load shows the new diagnosis.
-            // One that differs only behind the # is no other page either.
-            let page = url.split('#').next().unwrap_or_default();
-            let same = location.pathname().is_ok_and(|path| page == path || page.ends_with(&path) && path != "/");
-            if !same || url.contains('#') {
-                let _ = location.set_href(&url);
+            open(&url);
+            return;
+        }
+        // The next Enter opens the report. The link is there once the new state is drawn.
+        let form = sent.form.clone();
+        dom::later(0, move || {
+            let root = form.closest(".upload").ok().flatten();
+            if let Some(link) = root.and_then(|root| dom::find::<HtmlElement>(&root, ".upload-live a")) {
+                dom::on::<Event>(&link, "click", move |event| {
+                    if is_here(&url) {
+                        event.prevent_default();
+                        open(&url);
+                    }
+                });
+                let _ = link.focus();
             }
-            if same {
-                let _ = location.reload();
-            }
+        });
+    }
+
+    /// An added file leads to the same address; one that differs only behind the # is no other page either.
+    fn is_here(url: &str) -> bool {
+        let page = url.split('#').next().unwrap_or_default();
+        window().location().pathname().is_ok_and(|path| page == path || page.ends_with(&path) && path != "/")
+    }
+
+    /// Goes there. Of the page that is open only a fresh load shows the new diagnosis.
+    fn open(url: &str) {
+        let (location, same) = (window().location(), is_here(url));
+        if !same || url.contains('#') {
+            let _ = location.set_href(url);
+        }
+        if same {
+            let _ = location.reload();
         }
     }
 
@@ -459,5 +503,68 @@ mod browser {
     fn size(bytes: f64) -> String {
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         Bytes(bytes as u64).to_string()
+    }
+}
+
+#[cfg(all(test, feature = "ssr"))]
+mod tests {
+    use super::*;
+
+    fn file(n: usize, warnings: usize) -> TakenFile {
+        TakenFile {
+            name: format!("rank{n}.log"),
+            kind: "step log",
+            speaks_of: format!("rank {n}"),
+            warnings: (0..warnings).map(|w| format!("line {w} of {n} is cut")).collect(),
+        }
+    }
+
+    fn done(files: Vec<TakenFile>) -> String {
+        let owner = Owner::new_root(None);
+        let state = State::Done { files, url: "/runs/1".into(), way: "Open the report" };
+        owner.with(|| details(&state).to_html())
+    }
+
+    fn at(html: &str, text: &str) -> usize {
+        html.find(text).unwrap_or_else(|| panic!("{text} in {html}"))
+    }
+
+    #[test]
+    fn the_way_on_stands_above_every_file() {
+        let html = done((0..64).map(|n| file(n, 1)).collect());
+        assert!(at(&html, "Open the report") < at(&html, "rank0.log"));
+        assert!(html.starts_with("<a"), "{html}");
+    }
+
+    #[test]
+    fn files_with_a_warning_come_first_and_the_rest_is_folded_and_counted() {
+        let mut files: Vec<TakenFile> = (0..6).map(|n| file(n, 0)).collect();
+        files.extend((6..12).map(|n| file(n, 1)));
+        let html = done(files);
+        let fold = at(&html, "<details");
+        for n in 6..10 {
+            assert!(at(&html, &format!("rank{n}.log")) < fold, "{n}");
+        }
+        for n in [10, 11, 0, 5] {
+            assert!(at(&html, &format!("rank{n}.log")) > fold, "{n}");
+        }
+        assert!(html.contains("and 8 more files, 2 with a warning"));
+        assert!(done((0..9).map(|n| file(n, 1)).collect()).contains("and 5 more files with a warning"));
+        let few: Vec<TakenFile> = std::iter::once(file(0, 1)).chain((1..6).map(|n| file(n, 0))).collect();
+        assert!(done(few).contains("and 2 more files without a warning"));
+    }
+
+    #[test]
+    fn a_short_list_is_whole() {
+        let html = done(vec![file(0, 2), file(1, 0), file(2, 1)]);
+        assert!(!html.contains("<details"), "{html}");
+        assert_eq!(html.matches("class=\"warning\"").count(), 3);
+    }
+
+    #[test]
+    fn many_warnings_of_one_file_are_folded() {
+        let html = done(vec![file(0, 7)]);
+        assert!(at(&html, "line 1 of 0") < at(&html, "and 5 more warnings"));
+        assert!(at(&html, "line 2 of 0") > at(&html, "<details"));
     }
 }

@@ -72,6 +72,7 @@ fn choice(runs: &[RunSummary], base: Option<&str>, after: Option<&str>) -> AnyVi
         <Title text="Compare two runs - Rankscope"/>
         <Meta name="robots" content="noindex"/>
     });
+    let (base, after) = preselected(runs, base, after);
     let options = |chosen: Option<&str>| {
         runs.iter()
             .map(|summary| {
@@ -111,4 +112,56 @@ fn choice(runs: &[RunSummary], base: Option<&str>, after: Option<&str>) -> AnyVi
         </main>
     }
     .into_any()
+}
+
+/// What stands in the two fields at first. What the address names stays; for the rest the newest run is the one after,
+/// and the one before it in time the one before. Never one run on both sides.
+fn preselected<'r>(
+    runs: &'r [RunSummary],
+    base: Option<&'r str>,
+    after: Option<&'r str>,
+) -> (Option<&'r str>, Option<&'r str>) {
+    let ids = || runs.iter().map(|summary| summary.run.id.as_str());
+    // Newest first: whoever comes later in the list was there before.
+    let older_than = |run: &str| ids().skip_while(|id| *id != run).nth(1);
+    let other_than = |run: &str| ids().find(|id| *id != run);
+    match (base, after) {
+        (base, Some(after)) => (base.or_else(|| older_than(after).or_else(|| other_than(after))), Some(after)),
+        (Some(base), None) => (Some(base), other_than(base)),
+        (None, None) => (ids().nth(1), ids().next()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rankscope_model::{RunInfo, UnixMicros, Verdict};
+
+    /// Newest first, as the backend lists them.
+    fn runs(ids: &[&str]) -> Vec<RunSummary> {
+        let run = |id: &&str| RunSummary {
+            run: RunInfo { id: (*id).into(), title: (*id).into(), created_at: UnixMicros(0) },
+            verdict: Verdict::Balanced,
+            summary: String::new(),
+            artifacts: 1,
+        };
+        ids.iter().map(run).collect()
+    }
+
+    #[test]
+    fn the_newest_run_is_the_one_after_and_never_on_both_sides() {
+        let runs = runs(&["c", "b", "a"]);
+        assert_eq!(preselected(&runs, None, None), (Some("b"), Some("c")));
+        assert_eq!(preselected(&runs, Some("a"), None), (Some("a"), Some("c")));
+        assert_eq!(preselected(&runs, Some("c"), None), (Some("c"), Some("b")));
+        assert_eq!(preselected(&runs, None, Some("b")), (Some("a"), Some("b")));
+        assert_eq!(preselected(&runs, None, Some("a")), (Some("c"), Some("a")), "nothing is older");
+    }
+
+    #[test]
+    fn a_run_that_is_not_in_the_list_still_gets_another_beside_it() {
+        let runs = runs(&["c", "b"]);
+        assert_eq!(preselected(&runs, None, Some("old")), (Some("c"), Some("old")));
+        assert_eq!(preselected(&runs, Some("old"), None), (Some("old"), Some("c")));
+    }
 }

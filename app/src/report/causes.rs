@@ -65,7 +65,7 @@ fn body(cause: &Cause, places: &Places<'_>) -> AnyView {
     let against = reasons(cause, "against", &cause.against, places);
     let loose: Vec<&EvidenceRef> =
         cause.evidence.iter().filter(|reference| !names_a_reason(reference, cause)).collect();
-    let loose = (!loose.is_empty()).then(|| view! { <p class="also">"See also"{places.links(loose)}</p> });
+    let loose = (!loose.is_empty()).then(|| view! { <div class="also">"See also"{places.links(loose)}</div> });
     let any = !(cause.why.is_empty() && cause.against.is_empty());
     view! {
         {any.then(|| view! { <ul class="why">{why}{against}</ul> })}

@@ -390,9 +390,28 @@ fn swatch(kind: PartKind) -> String {
         Pattern::Plain => "plain",
         Pattern::Rising => "rising",
         Pattern::Falling => "falling",
+        Pattern::Level => "level",
+        Pattern::Upright => "upright",
         Pattern::Outlined => "outlined",
     };
     format!("swatch {} {pattern}", part_token(kind).trim_start_matches('-'))
+}
+
+/// Why only some cards are split further, where that is so.
+fn unsplit(composition: &[Composition]) -> Option<String> {
+    let has = |device: &Composition, kind| device.parts.iter().any(|part| part.kind == kind && part.bytes.0 > 0);
+    let split: Vec<&Composition> = composition.iter().filter(|device| has(device, PartKind::Allocated)).collect();
+    let whole = composition.iter().filter(|device| has(device, PartKind::OwnProcess)).count();
+    let first = split.first().filter(|_| whole > 0)?;
+    let who = match split.len() {
+        1 => first.subject.to_string(),
+        n if composition.iter().all(|device| device.subject.rank().is_some()) => words::count(n, "rank"),
+        n => words::count(n, "card"),
+    };
+    let rest = if whole == 1 { "the other one".to_owned() } else { format!("the other {whole}") };
+    Some(format!(
+        "Only {who} can be split: no message or log line of the same moment says what PyTorch held on {rest}."
+    ))
 }
 
 fn composition_card(composition: &[Composition], places: &Places<'_>, access: &Access, files: &Files) -> AnyView {
@@ -434,6 +453,7 @@ fn composition_card(composition: &[Composition], places: &Places<'_>, access: &A
             {files.links("composition", "What fills each card")}
             {figure(|width| svg::composition(composition, width, Theme::Page))}
             <ul class="key">{key}{free}</ul>
+            {unsplit(composition).map(|text| view! { <p class="dim unsplit">{text}</p> })}
             {table(
                 "Exact values",
                 view! { <th scope="col">"subject"</th>{heads}<th scope="col">"used"</th><th scope="col">"capacity"</th> }.into_any(),

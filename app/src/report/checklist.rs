@@ -91,13 +91,13 @@ fn item(standing: &Standing<'_>, places: &Places<'_>) -> AnyView {
 
 fn finding_view(finding: &Finding, places: &Places<'_>) -> impl IntoView {
     view! {
-        <p class="finding">
+        <div class="finding">
             {icons::severity(finding.severity)}
-            <span>
+            <div>
                 {words::shown_line(&finding.claim)}
                 <span class="num">{format!(" confidence {:.2}", finding.confidence)}</span>
                 {places.links(&finding.evidence)}
-            </span>
-        </p>
+            </div>
+        </div>
     }
 }

@@ -69,7 +69,7 @@ pub fn remedy(remedy: &str) -> AnyView {
                 let rows = lines.iter().map(|line| diff_line(line)).collect_view();
                 view! {
                     <div class="code">
-                        <pre class="diff" tabindex="0"><code>{rows}</code></pre>
+                        <pre class="diff" tabindex="0" role="region" aria-label="Change to the code"><code>{rows}</code></pre>
                         {copy_button(&after(&lines), "Copy")}
                     </div>
                 }

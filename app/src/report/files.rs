@@ -100,9 +100,33 @@ fn line(n: usize, file: &ArtifactInfo, raw: Option<String>, places: &Places<'_>)
         .iter()
         .map(|warning| view! { <p class="warning">{icons::warning()}<span>{words::shown(warning)}</span></p> })
         .collect_view();
-    let quotes = places.quotes(n);
-    let (quoted, indent) = (!quotes.is_empty(), common_indent(&quotes));
-    let kept = keeps_lines(file.kind, &quotes);
+    let (quotes, more) = places.quotes(n);
+    let folded = (!more.is_empty()).then(|| {
+        let word = format!("and {} quoted", words::count(more.len(), "more place"));
+        let label = format!("Further lines quoted of {name}");
+        view! { <details class="exact"><summary>{word}</summary>{quoted(file.kind, more, label)}</details> }
+    });
+    view! {
+        <li class="file" id=file_anchor(n)>
+            <div class="file-head">
+                <strong class="file-name"><bdi>{name.clone()}</bdi></strong>
+                <span class="kind" class:warn=unread>{file.kind.title()}</span>
+                {(!speaks_of.is_empty()).then(|| view! { <span class="dim">{speaks_of}</span> })}
+                <span class="file-size">{Bytes(file.bytes).to_string()}</span>
+                {raw.map(|href| view! { <a href=href download=name.clone() aria-label=format!("Download {name}")>"raw"</a> })}
+            </div>
+            {warnings}
+            {(!quotes.is_empty()).then(|| quoted(file.kind, quotes, format!("Lines quoted of {name}")))}
+            {folded}
+        </li>
+    }
+    .into_any()
+}
+
+/// Some quotes of a file as a list; `label` names it where it scrolls.
+fn quoted(kind: ArtifactKind, quotes: Vec<Quote<'_>>, label: String) -> AnyView {
+    let indent = common_indent(&quotes);
+    let kept = keeps_lines(kind, &quotes);
     let quotes = quotes
         .into_iter()
         .map(|quote| {
@@ -114,7 +138,7 @@ fn line(n: usize, file: &ArtifactInfo, raw: Option<String>, places: &Places<'_>)
                     {beside(above)}
                     <a class="place" href=href>{quote.place}</a>
                     {if text.is_empty() {
-                        view! { <span class="dim">{no_quote(file.kind)}</span> }.into_any()
+                        view! { <span class="dim">{no_quote(kind)}</span> }.into_any()
                     } else {
                         view! { <code>{text}</code> }.into_any()
                     }}
@@ -123,28 +147,13 @@ fn line(n: usize, file: &ArtifactInfo, raw: Option<String>, places: &Places<'_>)
             }
         })
         .collect_view();
+    if !kept {
+        return view! { <ol class="quotes">{quotes}</ol> }.into_any();
+    }
     view! {
-        <li class="file" id=file_anchor(n)>
-            <div class="file-head">
-                <strong class="file-name"><bdi>{name.clone()}</bdi></strong>
-                <span class="kind" class:warn=unread>{file.kind.title()}</span>
-                {(!speaks_of.is_empty()).then(|| view! { <span class="dim">{speaks_of}</span> })}
-                <span class="file-size">{Bytes(file.bytes).to_string()}</span>
-                {raw.map(|href| view! { <a href=href download=name.clone() aria-label=format!("Download {name}")>"raw"</a> })}
-            </div>
-            {warnings}
-            {quoted.then(|| {
-                if !kept {
-                    return view! { <ol class="quotes">{quotes}</ol> }.into_any();
-                }
-                view! {
-                    <div class="sideways" tabindex="0" role="region" aria-label=format!("Lines quoted of {name}")>
-                        <ol class="quotes kept">{quotes}</ol>
-                    </div>
-                }
-                .into_any()
-            })}
-        </li>
+        <div class="sideways" tabindex="0" role="region" aria-label=label>
+            <ol class="quotes kept">{quotes}</ol>
+        </div>
     }
     .into_any()
 }

@@ -45,6 +45,7 @@ fn size(diagnosis: &Diagnosis) -> String {
     let devices: BTreeSet<(Option<&str>, u32)> = diagnosis
         .artifacts
         .iter()
+        .filter(|file| knows_its_cards(file.kind))
         .flat_map(|file| file.devices.iter().map(move |device| (node(file), *device)))
         .collect();
     let mut parts = Vec::new();
@@ -56,6 +57,40 @@ fn size(diagnosis: &Diagnosis) -> String {
     }
     parts.push(words::count(diagnosis.artifacts.len(), "file"));
     parts.join(", ")
+}
+
+/// Whether a file numbers cards as its node does. A process counts from 0 what was made visible to it, and a log of many
+/// nodes has as many cards of one number: what they call GPU 0 to 3 may be any number of cards.
+fn knows_its_cards(kind: ArtifactKind) -> bool {
+    match kind {
+        ArtifactKind::NvidiaSmi
+        | ArtifactKind::NvidiaSmiCsv
+        | ArtifactKind::NvidiaSmiQuery
+        | ArtifactKind::NvidiaSmiMonitor
+        | ArtifactKind::NvidiaSmiList
+        | ArtifactKind::GpuTopology
+        | ArtifactKind::Gpustat
+        | ArtifactKind::Nvitop
+        | ArtifactKind::Prometheus
+        | ArtifactKind::RocmSmi
+        | ArtifactKind::Nvml
+        | ArtifactKind::LiveRecord => true,
+        ArtifactKind::StepLog
+        | ArtifactKind::OomMessage
+        | ArtifactKind::TorchSnapshot
+        | ArtifactKind::ProfilerTrace
+        | ArtifactKind::MemoryTimeline
+        | ArtifactKind::PythonScript
+        | ArtifactKind::JobLog
+        | ArtifactKind::Environment
+        | ArtifactKind::LaunchScript
+        | ArtifactKind::AccelerateConfig
+        | ArtifactKind::DeepspeedConfig
+        | ArtifactKind::ProbeLog
+        | ArtifactKind::Text
+        | ArtifactKind::Archive
+        | ArtifactKind::Unreadable => false,
+    }
 }
 
 fn facts(report: &Report, imbalance: &Imbalance) -> AnyView {
@@ -138,4 +173,47 @@ fn facts(report: &Report, imbalance: &Imbalance) -> AnyView {
         </dl>
     }
     .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rankscope_model::{DIAGNOSIS_FORMAT, Verdict};
+
+    fn seen(files: &[(&str, ArtifactKind, u32, u32)]) -> String {
+        let artifact = |&(name, kind, ranks, devices): &(&str, ArtifactKind, u32, u32)| ArtifactInfo {
+            name: name.into(),
+            kind,
+            ranks: (0..ranks).collect(),
+            devices: (0..devices).collect(),
+            bytes: 1,
+            warnings: vec![],
+        };
+        size(&Diagnosis {
+            format: DIAGNOSIS_FORMAT.into(),
+            verdict: Verdict::Balanced,
+            summary: String::new(),
+            imbalance: None,
+            causes: vec![],
+            checklist: vec![],
+            findings: vec![],
+            artifacts: files.iter().map(artifact).collect(),
+        })
+    }
+
+    #[test]
+    fn cards_are_counted_only_where_a_file_knows_them() {
+        // Each of 16 nodes prints of its own GPUs 0 to 3.
+        assert_eq!(seen(&[("job.out", ArtifactKind::StepLog, 64, 4)]), "64 ranks, 1 file");
+        assert_eq!(seen(&[("oom.txt", ArtifactKind::OomMessage, 0, 1)]), "1 file");
+        assert_eq!(seen(&[("smi.txt", ArtifactKind::NvidiaSmi, 0, 8)]), "8 GPUs, 1 file");
+        let both = [("smi.txt", ArtifactKind::NvidiaSmi, 0, 4), ("job.log", ArtifactKind::StepLog, 4, 1)];
+        assert_eq!(seen(&both), "4 ranks, 4 GPUs, 2 files");
+    }
+
+    #[test]
+    fn nodes_have_no_card_in_common() {
+        let nodes = [("a.jsonl", ArtifactKind::LiveRecord, 8, 8), ("b.jsonl", ArtifactKind::LiveRecord, 16, 8)];
+        assert_eq!(seen(&nodes), "16 ranks, 16 GPUs, 2 files");
+    }
 }

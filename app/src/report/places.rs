@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The quoted places of a diagnosis, by file.
 pub struct Places<'a> {
     files: &'a [ArtifactInfo],
-    quotes: BTreeMap<(usize, Place), &'a EvidenceRef>,
+    /// With the place of each in the order of telling: causes first, best first, then findings.
+    quotes: BTreeMap<(usize, Place), (usize, &'a EvidenceRef)>,
     /// The page that shows the places, where it is not the page of the link.
     page: String,
     /// Files that are shown; `None` for all of them.
@@ -17,8 +18,11 @@ pub struct Places<'a> {
 
 /// Files that a page shows at once.
 const MAX_FILES: usize = 60;
-/// References that stand behind one reason.
-const MAX_LINKS: usize = 12;
+/// References that stand behind one reason; what is more is folded, as far as somebody would read it.
+const FIRST_LINKS: usize = 4;
+const MOST_LINKS: usize = 64;
+/// Quotes of one file that are shown at once.
+const FIRST_QUOTES: usize = 8;
 
 /// A place in the order in which a file is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,9 +93,9 @@ impl<'a> Places<'a> {
             Self { files: &diagnosis.artifacts, quotes: BTreeMap::new(), page: String::new(), shown: None };
         let from_causes = diagnosis.causes.iter().flat_map(|cause| &cause.evidence);
         let from_findings = diagnosis.findings.iter().flat_map(|finding| &finding.evidence);
-        for reference in from_causes.chain(from_findings) {
+        for (n, reference) in from_causes.chain(from_findings).enumerate() {
             if let (Some(file), Some(place)) = (places.file(&reference.artifact), Place::of(reference)) {
-                let first = places.quotes.entry((file, place)).or_insert(reference);
+                let (_, first) = places.quotes.entry((file, place)).or_insert((n, reference));
                 if first.quote.is_empty() {
                     *first = reference;
                 }
@@ -133,33 +137,46 @@ impl<'a> Places<'a> {
         self.files.iter().position(|file| file.name == name).filter(|file| self.shows(*file))
     }
 
-    /// The quotes of one file, in the order of the file.
-    pub fn quotes(&self, file: usize) -> Vec<Quote<'a>> {
-        let of_file: Vec<(Place, &EvidenceRef)> = self
-            .quotes
-            .iter()
-            .filter(|((of, _), _)| *of == file)
-            .map(|(&(_, place), &reference)| (place, reference))
-            .collect();
-        let mut shown_to = 0;
-        let mut quotes = Vec::new();
-        for (n, &(place, reference)) in of_file.iter().enumerate() {
-            let (mut above, mut below) = (&reference.above[..], &reference.below[..]);
-            if let Place::Lines(first, last) = place {
-                // What a neighbour shows already is not shown again.
-                let free = first.saturating_sub(shown_to + 1);
-                above = &above[above.len() - above.len().min(usize::try_from(free).unwrap_or(usize::MAX))..];
-                if let Some((Place::Lines(next, _), _)) = of_file.get(n + 1) {
-                    let free = next.saturating_sub(last + 1);
-                    below = &below[..below.len().min(usize::try_from(free).unwrap_or(usize::MAX))];
-                }
-                shown_to = shown_to.max(last + below.len() as u64);
-            }
-            quotes.push(Quote { id: place.anchor(file), place: place.words(), text: &reference.quote, above, below });
-        }
-        quotes
+    /// The quotes of one file, each list in the order of the file: those that tell most, and the others.
+    pub fn quotes(&self, file: usize) -> (Vec<Quote<'a>>, Vec<Quote<'a>>) {
+        let of_file = self.quotes.iter().filter(|((of, _), _)| *of == file);
+        let of_file: Vec<(usize, Place, &EvidenceRef)> =
+            of_file.map(|(&(_, place), &(telling, reference))| (telling, place, reference)).collect();
+        let mut order: Vec<usize> = of_file.iter().map(|(telling, ..)| *telling).collect();
+        order.sort_unstable();
+        let last = at_once(order.len(), FIRST_QUOTES).checked_sub(1).and_then(|at| order.get(at).copied());
+        let (first, rest): (Vec<_>, Vec<_>) = of_file.into_iter().partition(|(telling, ..)| Some(*telling) <= last);
+        (excerpts(file, &first), excerpts(file, &rest))
     }
+}
 
+/// How many of a list stand open: a fold of one would save no room.
+fn at_once(all: usize, first: usize) -> usize {
+    if all <= first + 1 { all } else { first }
+}
+
+/// Quotes with their neighbours, as far as no other quote of the list shows them.
+fn excerpts<'a>(file: usize, of_file: &[(usize, Place, &'a EvidenceRef)]) -> Vec<Quote<'a>> {
+    let mut shown_to = 0;
+    let mut quotes = Vec::new();
+    for (n, &(_, place, reference)) in of_file.iter().enumerate() {
+        let (mut above, mut below) = (&reference.above[..], &reference.below[..]);
+        if let Place::Lines(first, last) = place {
+            // What a neighbour shows already is not shown again.
+            let free = first.saturating_sub(shown_to + 1);
+            above = &above[above.len() - above.len().min(usize::try_from(free).unwrap_or(usize::MAX))..];
+            if let Some((_, Place::Lines(next, _), _)) = of_file.get(n + 1) {
+                let free = next.saturating_sub(last + 1);
+                below = &below[..below.len().min(usize::try_from(free).unwrap_or(usize::MAX))];
+            }
+            shown_to = shown_to.max(last + below.len() as u64);
+        }
+        quotes.push(Quote { id: place.anchor(file), place: place.words(), text: &reference.quote, above, below });
+    }
+    quotes
+}
+
+impl Places<'_> {
     /// A short reference that opens its place, or plain text where the file is not listed.
     pub fn link(&self, reference: &EvidenceRef) -> AnyView {
         let mut text = reference.to_string();
@@ -183,28 +200,33 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// Several references, each once.
+    /// Several references, each once: the first few, the others behind a fold.
     pub fn links<'r>(&self, references: impl IntoIterator<Item = &'r EvidenceRef>) -> AnyView {
-        let mut seen: Vec<String> = Vec::new();
-        let mut views: Vec<AnyView> = Vec::new();
-        for reference in references {
-            let text = if reference.offset.is_some() { reference.artifact.clone() } else { reference.to_string() };
-            if !seen.contains(&text) {
-                seen.push(text);
-                if seen.len() > MAX_LINKS {
-                    continue;
-                }
-                views.push(view! { " " {self.link(reference)} }.into_any());
+        let mut seen: BTreeSet<String> = BTreeSet::new();
+        let text = |reference: &EvidenceRef| {
+            if reference.offset.is_some() { reference.artifact.clone() } else { reference.to_string() }
+        };
+        let distinct: Vec<&EvidenceRef> =
+            references.into_iter().filter(|reference| seen.insert(text(reference))).collect();
+        let (first, rest) = distinct.split_at(at_once(distinct.len(), FIRST_LINKS));
+        let list = |some: &[&EvidenceRef]| {
+            some.iter().map(|reference| view! { " " {self.link(reference)} }).collect_view().into_any()
+        };
+        let folded = (!rest.is_empty()).then(|| {
+            let (shown, left) = rest.split_at(rest.len().min(MOST_LINKS));
+            let left = (!left.is_empty()).then(|| {
+                view! { " " <span class="dim">{format!("{}, in the JSON of the report", words::count(left.len(), "other place"))}</span> }
+            });
+            view! {
+                " "
+                <details class="more-ev">
+                    <summary>{format!("and {} more", rest.len())}</summary>
+                    {list(shown)}
+                    {left}
+                </details>
             }
-        }
-        let more = seen.len().saturating_sub(MAX_LINKS);
-        if more > 0 {
-            views.push(
-                view! { " " <span class="dim">{format!("and {}", words::count(more, "other place"))}</span> }
-                    .into_any(),
-            );
-        }
-        views.into_any()
+        });
+        view! { {list(first)}{folded} }.into_any()
     }
 
     /// Where figures come from, as links: a single place in full (`smi.txt:9-45`), several only by their files.
@@ -244,4 +266,102 @@ impl<'a> Places<'a> {
 /// Anchor of a file's line.
 pub fn file_anchor(file: usize) -> String {
     format!("file-{file}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rankscope_model::{ArtifactKind, Cause, CauseLabel, DIAGNOSIS_FORMAT, Verdict};
+
+    fn at(line: u64) -> EvidenceRef {
+        EvidenceRef {
+            artifact: "job.log".into(),
+            line: Some(line),
+            quote: format!("line {line}"),
+            ..EvidenceRef::default()
+        }
+    }
+
+    /// A diagnosis whose one cause rests on these lines, the most telling first.
+    fn diagnosis(lines: impl IntoIterator<Item = u64>) -> Diagnosis {
+        let artifact = ArtifactInfo {
+            name: "job.log".into(),
+            kind: ArtifactKind::StepLog,
+            ranks: vec![],
+            devices: vec![],
+            bytes: 1,
+            warnings: vec![],
+        };
+        let cause = Cause {
+            label: CauseLabel::CtxNoSetDevice,
+            confidence: 0.9,
+            ranks: vec![],
+            why: vec![],
+            against: vec![],
+            remedy: String::new(),
+            evidence: lines.into_iter().map(at).collect(),
+        };
+        Diagnosis {
+            format: DIAGNOSIS_FORMAT.into(),
+            verdict: Verdict::Imbalance,
+            summary: String::new(),
+            imbalance: None,
+            causes: vec![cause],
+            checklist: vec![],
+            findings: vec![],
+            artifacts: vec![artifact],
+        }
+    }
+
+    fn links(diagnosis: &Diagnosis) -> String {
+        let owner = Owner::new_root(None);
+        owner.with(|| Places::of(diagnosis).links(&diagnosis.causes[0].evidence).to_html())
+    }
+
+    fn lines(quotes: &[Quote<'_>]) -> Vec<u64> {
+        quotes.iter().map(|quote| quote.place.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn many_references_are_folded_behind_the_first_ones() {
+        let html = links(&diagnosis(100..164));
+        let (open, folded) = html.split_once("<details").unwrap();
+        assert_eq!(open.matches("<a").count(), FIRST_LINKS);
+        assert!(open.contains("job.log:100") && open.contains("job.log:103"));
+        assert!(folded.contains("and 60 more") && folded.contains("job.log:163"));
+    }
+
+    #[test]
+    fn a_fold_holds_what_somebody_would_read_and_says_where_the_rest_is() {
+        let html = links(&diagnosis(0..1000));
+        assert_eq!(html.matches("<a").count(), FIRST_LINKS + MOST_LINKS);
+        assert!(html.contains("and 996 more") && html.contains("932 other places, in the JSON of the report"));
+    }
+
+    #[test]
+    fn few_references_stand_open_and_each_once() {
+        assert!(!links(&diagnosis(1..=5)).contains("<details"), "a fold of one saves nothing");
+        assert!(links(&diagnosis(1..=6)).contains("and 2 more"));
+        let twice = links(&diagnosis([7, 7, 8, 7]));
+        assert_eq!(twice.matches("<a").count(), 2);
+    }
+
+    #[test]
+    fn the_most_telling_quotes_stand_open_in_the_order_of_the_file() {
+        let telling = [50, 3, 40, 2, 30, 1, 20, 60];
+        let diagnosis = diagnosis(telling.into_iter().chain(100..156));
+        let (first, rest) = Places::of(&diagnosis).quotes(0);
+        assert_eq!(lines(&first), [1, 2, 3, 20, 30, 40, 50, 60]);
+        assert_eq!(lines(&rest), (100..156).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn few_quotes_are_not_folded() {
+        let few = diagnosis(1..=9);
+        let (first, rest) = Places::of(&few).quotes(0);
+        assert_eq!((first.len(), rest.len()), (9, 0));
+        let none = diagnosis([]);
+        let (first, rest) = Places::of(&none).quotes(0);
+        assert!(first.is_empty() && rest.is_empty());
+    }
 }

@@ -140,11 +140,11 @@ fn finding_line(finding: &Finding, places: &Places<'_>) -> AnyView {
     view! {
         <li class="finding">
             {icons::severity(finding.severity)}
-            <span>
+            <div>
                 {words::shown_line(&finding.claim)}
                 <span class="num">{format!(" confidence {:.2}", finding.confidence)}</span>
                 {places.links(&finding.evidence)}
-            </span>
+            </div>
         </li>
     }
     .into_any()

@@ -24,6 +24,9 @@ const LEAST_PLOT_WIDTH: f64 = 40.0;
 const AXIS: f64 = 20.0;
 const EDGE: f64 = 8.0;
 const REMARK: f64 = 15.0;
+/// From stripe to stripe of a pattern.
+const APART: f64 = 6.0;
+const LEVEL_APART: f64 = 4.0;
 
 /// The height in CSS pixels that the rows take at a width; `key` as in [`Style::with_key`].
 pub fn composition_height(rows: &[Composition], width: u32, key: bool) -> u32 {
@@ -195,6 +198,11 @@ struct KeyPlace {
     row: usize,
 }
 
+/// A stripe of a pattern.
+fn stripe() -> Stroke {
+    Stroke { alpha: 0.75, ..Stroke::new(Token::Card, 1.2) }
+}
+
 fn look(device: &Composition) -> Type {
     if device.accused { Type { color: Token::Hot, ..Type::tick().bold() } } else { Type::tick() }
 }
@@ -316,13 +324,34 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
         match pattern {
             Pattern::Rising => self.stripes(frame, true),
             Pattern::Falling => self.stripes(frame, false),
+            Pattern::Level => self.level(frame),
+            Pattern::Upright => self.upright(frame),
             Pattern::Plain | Pattern::Outlined => Ok(()),
         }
     }
 
+    /// Level lines in the colour of the card.
+    fn level(&self, frame: Frame) -> Result<(), ChartError> {
+        let mut y = frame.top + LEVEL_APART - 1.0;
+        while y < frame.bottom - 1.0 {
+            self.ink.line((frame.left, y), (frame.right, y), stripe())?;
+            y += LEVEL_APART;
+        }
+        Ok(())
+    }
+
+    /// Upright lines in the colour of the card.
+    fn upright(&self, frame: Frame) -> Result<(), ChartError> {
+        let mut x = frame.left + APART / 2.0;
+        while x < frame.right {
+            self.ink.line((x, frame.top), (x, frame.bottom), stripe())?;
+            x += APART;
+        }
+        Ok(())
+    }
+
     /// Slanted lines in the colour of the card, cut to the frame.
     fn stripes(&self, frame: Frame, rising: bool) -> Result<(), ChartError> {
-        const APART: f64 = 6.0;
         let height = frame.height();
         let mut start = frame.left - height + APART / 2.0;
         while start < frame.right {
@@ -334,8 +363,7 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
                     let y = if rising { frame.bottom - along } else { frame.top + along };
                     (start + along, y)
                 };
-                let stroke = Stroke { alpha: 0.75, ..Stroke::new(Token::Card, 1.2) };
-                self.ink.line(point(enter), point(leave), stroke)?;
+                self.ink.line(point(enter), point(leave), stripe())?;
             }
             start += APART;
         }

@@ -195,8 +195,11 @@ impl<'a> Plan<'a> {
         let rows = lines.len().div_ceil(each);
         let kind = words::common_kind(lines.iter().map(|line| line.subject));
         let name = |line: &&TimelineLine| Type::tick().bold().width(&name(line.subject, kind));
-        let range = if each > 1 { Type::tick().width("\u{2013}") + 2.0 } else { 0.0 };
-        let names = lines.iter().map(name).fold(0.0, f64::max) * if each > 1 { 2.0 } else { 1.0 } + range;
+        let pitch = pitch(rows);
+        // Rows of several, and several thin rows under one name, are named from one to another.
+        let has_spans = each > 1 || (is_thin(pitch) && lines.iter().filter(|line| line.accused).count() > 1);
+        let range = if has_spans { Type::tick().width("\u{2013}") + 2.0 } else { 0.0 };
+        let names = lines.iter().map(name).fold(0.0, f64::max) * if has_spans { 2.0 } else { 1.0 } + range;
         let words = Type::tick().width(kind.unwrap_or("")).max(Type::tick().width(axis::word(figure.axis)));
         let left = names.max(words).min(width * 0.3) + EDGE;
         let room = ((width - left) / LEAST_CELL).max(1.0);
@@ -253,13 +256,30 @@ impl<'a> Plan<'a> {
             above: clamp(above),
             below: clamp(below),
             left,
-            pitch: pitch(lines.len().div_ceil(each)),
+            pitch,
             kind,
             compared,
             hot_columns,
             hot,
             table,
         })
+    }
+
+    /// First and last of neighbouring accused rows. Where each has room for its name they stand alone.
+    fn accused(&self) -> Vec<(usize, usize)> {
+        let mut spans: Vec<(usize, usize)> = Vec::new();
+        let has_span = is_thin(self.pitch) && self.kind.is_some();
+        for (number, row) in self.rows.iter().enumerate().filter(|(_, row)| row.accused) {
+            let goes_on = |(_, last): (usize, usize)| {
+                let before = self.rows.get(last).map(|before| before.subjects.1);
+                last + 1 == number && before.is_some_and(|before| words::is_next(before, row.subjects.0))
+            };
+            match spans.last_mut() {
+                Some(span) if has_span && goes_on(*span) => span.1 = number,
+                _ => spans.push((number, number)),
+            }
+        }
+        spans
     }
 
     fn is_even(&self) -> bool {
@@ -298,6 +318,11 @@ impl<'a> Plan<'a> {
 
 fn subjects(hot: &[(Subject, usize)]) -> Vec<Subject> {
     hot.iter().map(|(subject, _)| *subject).collect()
+}
+
+/// Too thin for a name at each row.
+fn is_thin(pitch: f64) -> bool {
+    pitch < TICK + 1.5
 }
 
 /// Height of a row among so many.
@@ -420,22 +445,26 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
     /// Names beside the rows, those of the accused first, as many as have room.
     fn names(&self) -> Result<(), ChartError> {
         let rows = &self.plan.rows;
-        let mut order: Vec<usize> = (0..rows.len()).filter(|row| rows[*row].accused).collect();
-        order.extend([0, rows.len() - 1]);
+        let accused = self.plan.accused();
+        let alone = |row: usize| (row, row);
+        let is_free = |row: &usize| !accused.iter().any(|(from, to)| (*from..=*to).contains(row));
+        let mut order = accused.clone();
+        order.extend([0, rows.len() - 1].into_iter().filter(is_free).map(alone));
         let every = [1, 2, 4, 5, 8, 10, 16, 20].into_iter().find(|every| *every as f64 * self.plan.pitch >= TICK + 2.0);
-        order.extend((0..rows.len()).step_by(every.unwrap_or(rows.len())));
+        let ticks = (0..rows.len()).step_by(every.unwrap_or(rows.len()));
+        order.extend(ticks.filter(is_free).map(alone));
         let mut taken: Vec<f64> = Vec::new();
-        for number in order {
-            let row = &rows[number];
+        for (from, to) in order {
+            let (row, end) = (&rows[from], &rows[to]);
             let half = (TICK / 2.0).min(self.plot.height() / 2.0);
-            let y = self.plot.top + (number as f64 + 0.5) * self.plan.pitch;
+            let y = self.plot.top + (f64::midpoint(from as f64, to as f64) + 0.5) * self.plan.pitch;
             let y = y.clamp(self.plot.top + half - 2.0, self.plot.bottom - half + 3.0);
             if taken.iter().any(|other| (other - y).abs() < TICK + 1.5) {
                 continue;
             }
             taken.push(y);
-            let (first, last) = (name(row.subjects.0, self.plan.kind), name(row.subjects.1, self.plan.kind));
-            let text = if row.subjects.0 == row.subjects.1 { first } else { format!("{first}\u{2013}{last}") };
+            let (first, last) = (name(row.subjects.0, self.plan.kind), name(end.subjects.1, self.plan.kind));
+            let text = if row.subjects.0 == end.subjects.1 { first } else { format!("{first}\u{2013}{last}") };
             let look = if row.accused { Type { color: Token::Hot, ..Type::tick().bold() } } else { Type::tick() };
             let text = look.fit(&text, self.plot.left - EDGE + 2.0);
             self.ink.text(&text, (self.plot.left - EDGE + 2.0, y), Anchor::End, look)?;
@@ -446,13 +475,17 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
     fn header(&self) -> Result<(), ChartError> {
         let center = TICK / 2.0 + 1.0;
         let (width, _) = self.ink.size();
+        // What the numbers below it are.
+        let margin = self.plot.left - EDGE + 2.0;
+        self.ink.text(self.plan.kind.unwrap_or(""), (margin, center), Anchor::End, Type::tick())?;
+        let left = if self.plan.kind.is_some() { self.plot.left } else { 0.0 };
         let heading = format!("{}, from the median of the moment", self.plan.figure.quantity.title());
-        let heading = Type::tick().fit(&heading, width);
-        self.ink.text(&heading, (0.0, center), Anchor::Start, Type::tick())?;
+        let heading = Type::tick().fit(&heading, width - left);
+        self.ink.text(&heading, (left, center), Anchor::Start, Type::tick())?;
         if self.plan.each > 1 {
             let told = format!("a row is {} {}s", self.plan.each, self.plan.kind.unwrap_or("subject"));
             // Where it has no room the names of the rows tell it.
-            if Type::tick().width(&told) <= width - Type::tick().width(&heading) - 2.0 * EDGE {
+            if Type::tick().width(&told) <= width - left - Type::tick().width(&heading) - 2.0 * EDGE {
                 self.ink.text(&told, (width, center), Anchor::End, Type::tick())?;
             }
         }

@@ -270,6 +270,83 @@ fn peaks_are_free_of_overlaps() {
     }
 }
 
+fn texts(record: &Record) -> Vec<&str> {
+    record.texts.iter().map(|written| written.text.as_str()).collect()
+}
+
+#[test]
+fn neighbours_that_stand_out_share_a_flag_and_a_name() {
+    let mut figure = figures::peaks(64, &[0, 1, 2, 3, 30, 60, 61, 62, 63]);
+    for bar in &mut figure.bars {
+        bar.subject = Subject::Rank(Rank(bar.subject.device().unwrap()));
+    }
+    for width in [760, 1100] {
+        let size = (width, peaks_height(&figure, width));
+        let (record, geometry) = record(size, |area, style| draw_peaks(area, &figure, style)).unwrap();
+        check("ends of a pipeline", size, &record, &geometry);
+        let texts = texts(&record);
+        for name in ["0\u{2013}3", "30", "60\u{2013}63"] {
+            assert!(texts.contains(&name), "{width}: {name} is not below the bars: {texts:?}");
+        }
+        for part in ["1", "2", "61", "62"] {
+            assert!(!texts.contains(&part), "{width}: {part} is a part of a span: {texts:?}");
+        }
+        for flag in ["ranks 0 to 3: up to 31.", "rank 30: 31.", "ranks 60 to 63: up to 31."] {
+            assert!(texts.iter().any(|text| text.starts_with(flag)), "{width}: {flag}: {texts:?}");
+        }
+        assert!(!texts.iter().any(|text| text.ends_with("stand out")), "all of them are named");
+    }
+    // With its value below it each bar has its own name.
+    let few = figures::peaks(8, &[2, 3]);
+    let (record, _) = record((760, peaks_height(&few, 760)), |area, style| draw_peaks(area, &few, style)).unwrap();
+    assert!(texts(&record).contains(&"2") && texts(&record).contains(&"3"));
+}
+
+#[test]
+fn names_below_the_bars_keep_clear_of_each_other() {
+    for heavy in 0..64 {
+        let figure = figures::peaks(64, &[heavy]);
+        for width in WIDTHS {
+            let size = (width, peaks_height(&figure, width));
+            let (record, geometry) = record(size, |area, style| draw_peaks(area, &figure, style)).unwrap();
+            let names = record.texts.iter().filter(|written| written.frame.top > geometry.bottom);
+            let mut frames: Vec<Frame> =
+                names.filter(|written| written.text.parse::<u32>().is_ok()).map(|written| written.frame).collect();
+            frames.sort_by(|a, b| a.left.total_cmp(&b.left));
+            for pair in frames.windows(2) {
+                let gap = pair[1].left - pair[0].right;
+                assert!(gap >= 7.0, "heavy {heavy} at {width}: {gap} between {pair:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_of_a_heatmap_say_what_they_are_and_neighbours_share_a_name() {
+    let line = |rank: u32| TimelineLine {
+        subject: Subject::Rank(Rank(rank)),
+        x: (0..20).collect(),
+        y: vec![if rank >= 60 { 30 << 30 } else { 20 << 30 }; 20],
+        accused: rank >= 60,
+    };
+    let figure = Timeline {
+        quantity: Quantity::PeakAllocated,
+        axis: SeriesAxis::Step,
+        lines: (0..64).map(line).collect(),
+        capacity: None,
+        phases: vec![],
+        marks: vec![],
+    };
+    for width in WIDTHS {
+        let size = (width, heatmap_height(&figure, width));
+        let (record, geometry) = record(size, |area, style| draw_heatmap(area, &figure, style)).unwrap();
+        check("four heavy neighbours", size, &record, &geometry);
+        let texts = texts(&record);
+        assert!(texts.contains(&"rank") && texts.contains(&"60\u{2013}63"), "{texts:?}");
+        assert!(!texts.contains(&"62"), "{texts:?}");
+    }
+}
+
 #[test]
 fn compositions_are_free_of_overlaps() {
     for (name, rows) in figures::compositions() {

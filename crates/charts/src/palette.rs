@@ -115,7 +115,7 @@ impl Token {
             Self::Warn => 0xa8_6a00,
             Self::Alloc => 0x5b_7fb8,
             Self::Cached => 0xb9_c9e2,
-            Self::Ctx => 0x8a_93a0,
+            Self::Ctx => 0x4c_5868,
             Self::Foreign => 0xd9_663f,
             Self::Free => 0xee_f0f3,
             Self::Bg => 0xfb_fbfa,
@@ -135,7 +135,7 @@ impl Token {
             Self::Warn => 0xe0_b050,
             Self::Alloc => 0x5f_86c6,
             Self::Cached => 0x37_486a,
-            Self::Ctx => 0x72_7c8a,
+            Self::Ctx => 0xb6_c0cc,
             Self::Foreign => 0xe8_794f,
             Self::Free => 0x23_282f,
             Self::Bg => 0x14_171b,
@@ -191,6 +191,10 @@ pub enum Pattern {
     Rising,
     /// Stripes that fall to the right, in the colour of the card.
     Falling,
+    /// Level stripes, in the colour of the card: seen in the narrowest part too.
+    Level,
+    /// Upright stripes, in the colour of the card.
+    Upright,
     /// Pale, with an outline.
     Outlined,
 }
@@ -205,8 +209,10 @@ pub fn part_pattern(kind: PartKind) -> Pattern {
     match kind {
         PartKind::OtherRanks => Pattern::Rising,
         PartKind::OtherProcesses => Pattern::Falling,
-        PartKind::UnsizedProcesses | PartKind::Unaccounted => Pattern::Outlined,
-        PartKind::Allocated | PartKind::Cached | PartKind::OwnProcess | PartKind::OutsidePytorch => Pattern::Plain,
+        PartKind::OutsidePytorch => Pattern::Level,
+        PartKind::UnsizedProcesses => Pattern::Upright,
+        PartKind::Unaccounted => Pattern::Outlined,
+        PartKind::Allocated | PartKind::Cached | PartKind::OwnProcess => Pattern::Plain,
     }
 }
 
@@ -229,6 +235,39 @@ mod tests {
     fn tokens_are_numbered_in_their_order() {
         for (number, token) in Token::ALL.into_iter().enumerate() {
             assert_eq!(token as usize, number);
+        }
+    }
+
+    /// How light a colour is seen, 0 to 100 (CIE L*): what is left of a colour for those who see none, and in print.
+    fn lightness(RGBColor(r, g, b): RGBColor) -> f64 {
+        let part = |byte: u8| {
+            let part = f64::from(byte) / 255.0;
+            if part <= 0.040_45 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
+        };
+        let y = 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+        if y <= 0.008_856 { y * 903.3 } else { 116.0 * y.cbrt() - 16.0 }
+    }
+
+    #[test]
+    fn no_two_parts_look_alike() {
+        use PartKind::{
+            Allocated, Cached, OtherProcesses, OtherRanks, OutsidePytorch, OwnProcess, Unaccounted, UnsizedProcesses,
+        };
+        let kinds =
+            [Allocated, Cached, OwnProcess, OutsidePytorch, OtherRanks, OtherProcesses, UnsizedProcesses, Unaccounted];
+        for theme in [Theme::Light, Theme::Dark] {
+            for (n, one) in kinds.into_iter().enumerate() {
+                for other in kinds.into_iter().skip(n + 1) {
+                    let colors = [one, other].map(|kind| lightness(part_color(kind).color(theme)));
+                    let apart = (colors[0] - colors[1]).abs();
+                    let patterns = part_pattern(one) != part_pattern(other);
+                    // Plain parts are told by their colour alone, and not by its hue alone.
+                    assert!(patterns || apart >= 7.0, "{one:?} and {other:?}: {apart:.1} apart in {theme:?}");
+                }
+            }
+            let own = lightness(part_color(OwnProcess).color(theme));
+            let outside = lightness(part_color(OutsidePytorch).color(theme));
+            assert!((own - outside).abs() >= 20.0, "{theme:?}: two greys, {own:.1} and {outside:.1}");
         }
     }
 

@@ -32,6 +32,8 @@ const CAPACITY_ROOM: f64 = 14.0;
 /// Room between flags and a plot without a capacity line, for the tick at its top.
 const FLAG_ROOM: f64 = 7.0;
 const EDGE: f64 = 8.0;
+/// Free space between two names, so that `60` and `62` are not read as one number.
+const NAME_GAP: f64 = 8.0;
 /// Intervals of an axis that several drawings share.
 const SHARED_TICKS: f64 = 3.0;
 
@@ -94,9 +96,48 @@ struct Plan<'a> {
     /// How many neighbours one column stands for, where there are too many for one each, and what they are.
     grouped: Option<(usize, String)>,
     capacity: Option<u64>,
-    /// Places of the accused that have a flag.
-    flagged: Vec<usize>,
+    /// Accused bars, each group under one name, the heaviest first.
+    groups: Vec<Group>,
+    /// Of the first of them.
     flags: Arrangement,
+}
+
+/// Accused bars that stand side by side and are numbered on: they share a flag and a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Group {
+    first: usize,
+    last: usize,
+    highest: u64,
+}
+
+impl Group {
+    fn len(self) -> usize {
+        self.last - self.first + 1
+    }
+
+    fn holds(self, place: usize) -> bool {
+        (self.first..=self.last).contains(&place)
+    }
+
+    /// The accused, the heaviest first. `each` leaves every bar on its own.
+    fn of(bars: &[PeakBar], each: bool) -> Vec<Self> {
+        let mut groups: Vec<Self> = Vec::new();
+        for (place, bar) in bars.iter().enumerate().filter(|(_, bar)| bar.accused) {
+            let goes_on = |group: &Self| {
+                let before = bars.get(group.last).map(|bar| bar.subject);
+                !each && group.last + 1 == place && before.is_some_and(|before| words::is_next(before, bar.subject))
+            };
+            match groups.last_mut() {
+                Some(group) if goes_on(group) => {
+                    group.last = place;
+                    group.highest = group.highest.max(bar.peak.0);
+                }
+                _ => groups.push(Self { first: place, last: place, highest: bar.peak.0 }),
+            }
+        }
+        groups.sort_by_key(|group| (std::cmp::Reverse(group.highest), group.first));
+        groups
+    }
 }
 
 impl<'a> Plan<'a> {
@@ -119,7 +160,7 @@ impl<'a> Plan<'a> {
             values: false,
             grouped: None,
             capacity,
-            flagged: Vec::new(),
+            groups: Vec::new(),
             flags: Arrangement { flags: Vec::new(), rows: 0 },
         };
         let scale = plan.scale(plot_height);
@@ -138,18 +179,21 @@ impl<'a> Plan<'a> {
             plan.below += ROW - 1.0;
         }
 
-        let mut accused: Vec<(usize, &PeakBar)> =
-            figure.bars.iter().enumerate().filter(|(_, bar)| bar.accused).collect();
-        accused.sort_by_key(|(place, bar)| (std::cmp::Reverse(bar.peak), *place));
-        accused.truncate(MOST_FLAGS);
-        let flags: Vec<Flag> = accused
+        // A bar with its value below it speaks for itself.
+        plan.groups = Group::of(&figure.bars, plan.values);
+        let flags: Vec<Flag> = plan
+            .groups
             .iter()
-            .map(|(place, bar)| Flag {
-                x: crisp(plan.center(*place)),
-                wordings: words::bar_wordings(bar, figure.median, &scale),
+            .take(MOST_FLAGS)
+            .map(|group| Flag {
+                x: crisp(plan.middle(*group)),
+                wordings: words::bar_wordings(
+                    figure.bars.get(group.first..=group.last).unwrap_or_default(),
+                    figure.median,
+                    &scale,
+                ),
             })
             .collect();
-        plan.flagged = accused.iter().map(|(place, _)| *place).collect();
         plan.flags = flags::arrange(&flags, Type::label(Token::Hot).bold(), 0.0, width);
         plan.clearance = match plan.capacity {
             Some(_) => CAPACITY_ROOM,
@@ -196,6 +240,10 @@ impl<'a> Plan<'a> {
 
     fn center(&self, place: usize) -> f64 {
         self.left + (place as f64 + 0.5) * self.pitch
+    }
+
+    fn middle(&self, group: Group) -> f64 {
+        f64::midpoint(self.center(group.first), self.center(group.last))
     }
 }
 
@@ -324,21 +372,29 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
     /// Where the label of the capacity ends, between the poles of the flags that pass through its row.
     fn capacity_end(&self, capacity: u64) -> Option<f64> {
         let width = Type::tick().width(&self.capacity_label(capacity));
-        let poles: Vec<f64> = self.plan.flagged.iter().map(|place| crisp(self.plan.center(*place))).collect();
+        let flagged = self.plan.groups.iter().take(MOST_FLAGS);
+        let poles: Vec<f64> = flagged.map(|group| crisp(self.plan.middle(*group))).collect();
         flags::between_poles(&poles, width, self.plot.left, self.plot.right)
     }
 
     fn flags(&self) -> Result<(), ChartError> {
         let rows_bottom = self.plan.above - self.plan.clearance;
-        for (place, flag) in self.plan.flagged.iter().zip(&self.plan.flags.flags) {
+        for (&group, flag) in self.plan.groups.iter().zip(&self.plan.flags.flags) {
             let Some(flag) = flag else { continue };
-            let Some(bar) = self.figure.bars.get(*place) else { continue };
-            let x = crisp(self.plan.center(*place));
+            let x = crisp(self.plan.middle(group));
             let row_top = rows_bottom - ROW * (flag.row as f64 + 1.0);
             let (at, anchor) = if flag.left > x { (flag.left, Anchor::Start) } else { (flag.right, Anchor::End) };
             let look = Type::label(Token::Hot).bold();
             self.ink.text(&flag.text, (at, row_top + ROW / 2.0), anchor, look)?;
-            let top = self.y(bar.peak.0 as f64);
+            let top = self.y(group.highest as f64);
+            if group.len() > 1 {
+                // Over all that it speaks of, with its ends turned down.
+                let (y, left, right) = (crisp(top - 5.0), self.plan.center(group.first), self.plan.center(group.last));
+                self.ink.line((x, row_top + 2.0), (x, y), Stroke::new(Token::Hot, 1.0))?;
+                let ends = [(left, y + 3.0), (left, y), (right, y), (right, y + 3.0)];
+                self.ink.path(ends, Stroke::new(Token::Hot, 1.0))?;
+                continue;
+            }
             self.ink.line((x, row_top + 2.0), (x, top), Stroke::new(Token::Hot, 1.0))?;
             if self.plan.pitch < 9.0 {
                 self.ink.dot((x, top), 3.0, Token::Hot)?;
@@ -353,23 +409,28 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
         let center = self.plot.bottom + AXIS_ROW - ROW / 2.0 + 1.0;
         let margin = self.plot.left - EDGE + 2.0;
         self.ink.text(self.plan.kind.unwrap_or(""), (margin, center), Anchor::End, Type::tick())?;
-        let mut order: Vec<usize> = self.plan.flagged.clone();
-        order.extend(bars.iter().enumerate().filter(|(_, bar)| bar.accused).map(|(place, _)| place));
-        order.extend([0, bars.len() - 1]);
+        let alone = |place: usize| Group { first: place, last: place, highest: 0 };
+        let mut order: Vec<Group> = self.plan.groups.clone();
+        let is_named = |place: &usize| !self.plan.groups.iter().any(|group| group.holds(*place));
+        order.extend([0, bars.len() - 1].into_iter().filter(is_named).map(alone));
         if bars.len() <= MOST_NAMED {
-            let least = Type::tick().bold().width(&words::number(bars[bars.len() - 1].subject)) + 6.0;
+            let least = Type::tick().bold().width(&words::number(bars[bars.len() - 1].subject)) + NAME_GAP;
             let every = [1, 2, 4, 5, 8, 10, 16].into_iter().find(|every| *every as f64 * self.plan.pitch >= least);
-            order.extend((0..bars.len()).step_by(every.unwrap_or(bars.len())));
+            let ticks = (0..bars.len()).step_by(every.unwrap_or(bars.len()));
+            order.extend(ticks.filter(is_named).map(alone));
         }
+        let name = |bar: &PeakBar| {
+            if self.plan.kind.is_some() { words::number(bar.subject) } else { bar.subject.to_string() }
+        };
         let mut taken: Vec<(f64, f64)> = Vec::new();
-        for place in order {
-            let Some(bar) = bars.get(place) else { continue };
-            let name = if self.plan.kind.is_some() { words::number(bar.subject) } else { bar.subject.to_string() };
-            let look = look(bar);
+        for group in order {
+            let (Some(first), Some(last)) = (bars.get(group.first), bars.get(group.last)) else { continue };
+            let name = if group.len() > 1 { format!("{}\u{2013}{}", name(first), name(last)) } else { name(first) };
+            let look = look(first);
             let half = look.width(&name) / 2.0;
             let (width, _) = self.ink.size();
-            let middle = self.plan.center(place).clamp(self.plot.left + half - 4.0, width - half);
-            if taken.iter().all(|(from, to)| middle + half + 4.0 <= *from || middle - half >= *to + 4.0) {
+            let middle = self.plan.middle(group).clamp(self.plot.left + half - 4.0, width - half);
+            if taken.iter().all(|(from, to)| middle + half + NAME_GAP <= *from || middle - half >= *to + NAME_GAP) {
                 taken.push((middle - half, middle + half));
                 self.ink.text(&name, (middle, center), Anchor::Middle, look)?;
             }
@@ -397,7 +458,8 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
         self.ink.text(&heading, (0.0, center), Anchor::Start, Type::tick())?;
         let room = width - Type::tick().width(&heading) - 2.0 * EDGE;
         let accused = self.figure.bars.iter().filter(|bar| bar.accused).count();
-        let named = self.plan.flags.flags.iter().flatten().count();
+        let flagged = self.plan.groups.iter().zip(&self.plan.flags.flags).filter(|(_, flag)| flag.is_some());
+        let named: usize = flagged.map(|(group, _)| group.len()).sum();
         let stand_out = format!("{accused} of {} stand out", self.figure.bars.len());
         let told = match (self.plan.capacity, self.figure.capacity) {
             (Some(capacity), _) if self.capacity_end(capacity).is_none() => Some(self.capacity_label(capacity)),

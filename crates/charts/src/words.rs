@@ -192,19 +192,33 @@ fn upper_first(text: &str) -> String {
     characters.next().map_or(String::new(), |first| first.to_uppercase().chain(characters).collect())
 }
 
-/// What a bar that stands out says on its flag, the fullest wording first.
-pub(crate) fn bar_wordings(bar: &PeakBar, median: Bytes, scale: &ValueScale) -> Vec<String> {
-    let peak = scale.long(bar.peak.0);
-    let (gap, side) = if bar.peak >= median {
-        (bar.peak.saturating_sub(median), "over")
-    } else {
-        (median.saturating_sub(bar.peak), "below")
+/// Whether the second is numbered right after the first.
+pub(crate) fn is_next(first: Subject, second: Subject) -> bool {
+    match (first, second) {
+        (Subject::Rank(first), Subject::Rank(second)) => first.0.checked_add(1) == Some(second.0),
+        (Subject::Device(first), Subject::Device(second)) => first.checked_add(1) == Some(second),
+        _ => false,
+    }
+}
+
+/// What neighbouring bars that stand out say on their flag, the fullest wording first; of several the furthest from the
+/// median.
+pub(crate) fn bar_wordings(bars: &[PeakBar], median: Bytes, scale: &ValueScale) -> Vec<String> {
+    let Some(bar) = bars.iter().max_by_key(|bar| bar.peak.0.abs_diff(median.0)) else { return Vec::new() };
+    let is_over = bar.peak >= median;
+    let subjects: Vec<Subject> = bars.iter().map(|bar| bar.subject).collect();
+    let name = group(&subjects, false);
+    let reach = match bars {
+        [_] => "",
+        _ if is_over => "up to ",
+        _ => "down to ",
     };
-    let name = bar.subject;
-    let mut wordings = vec![format!("{name}: {peak}"), name.to_string()];
-    let gap = scale.long(gap.0);
+    let peak = format!("{reach}{}", scale.long(bar.peak.0));
+    let gap = scale.long(bar.peak.0.abs_diff(median.0));
+    let side = if is_over { "over" } else { "below" };
+    let mut wordings = vec![format!("{name}: {peak}"), name];
     if gap != scale.long(0) {
-        wordings.insert(0, format!("{name}: {peak}, {gap} {side} the median"));
+        wordings.insert(0, format!("{}, {gap} {side} the median", wordings[0]));
     }
     wordings
 }

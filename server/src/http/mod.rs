@@ -118,7 +118,7 @@ pub fn router(state: AppState) -> Router {
     // Uploads bring their own limits (see `upload_body`) and may take long; everything else is small and quick.
     let (api_uploads, api) = api::routers();
     let uploads = Router::new()
-        .route("/runs", post(forms::create_run).get(pages::page))
+        .route("/runs", post(forms::create_run).get(pages::list_of_runs))
         .route(
             "/runs/from-prometheus",
             // Takes as long as another server does, but a small body.

@@ -7,8 +7,9 @@ use crate::{
 };
 use axum::{
     body::Body,
-    extract::{Request, State},
+    extract::{RawQuery, Request, State},
     http::{HeaderValue, Response, StatusCode, header},
+    response::Redirect,
 };
 use leptos::{
     config::LeptosOptions,
@@ -23,6 +24,12 @@ use std::sync::Arc;
 pub fn prepare() {
     // Fails only if it was done before.
     let _ = any_spawner::Executor::init_tokio();
+}
+
+/// Whoever shortens the address of a run looks for the list: it is a part of the start page.
+pub async fn list_of_runs(RawQuery(query): RawQuery) -> Redirect {
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    Redirect::permanent(&format!("/{query}#runs"))
 }
 
 /// Renders the page of this address, also the one that says that there is none.
