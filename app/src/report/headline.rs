@@ -76,6 +76,7 @@ fn knows_its_cards(kind: ArtifactKind) -> bool {
         | ArtifactKind::Nvml
         | ArtifactKind::LiveRecord => true,
         ArtifactKind::StepLog
+        | ArtifactKind::MemoryStats
         | ArtifactKind::OomMessage
         | ArtifactKind::TorchSnapshot
         | ArtifactKind::ProfilerTrace
