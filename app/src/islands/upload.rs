@@ -113,32 +113,38 @@ fn details(state: &State) -> AnyView {
 fn list(files: &[TakenFile]) -> AnyView {
     let (warned, clean): (Vec<&TakenFile>, Vec<&TakenFile>) = files.iter().partition(|file| !file.warnings.is_empty());
     let warned_later = warned.len().saturating_sub(FIRST_FILES);
-    let mut first: Vec<&TakenFile> = warned.into_iter().chain(clean).collect();
-    let rest = first.split_off(first.len().min(FIRST_FILES));
-    let lines = |files: Vec<&TakenFile>| files.into_iter().map(taken).collect_view();
-    let folded = (!rest.is_empty()).then(|| {
-        let more = words::count(rest.len(), "more file");
-        let word = match warned_later {
-            0 => format!("and {more} without a warning"),
-            n if n == rest.len() => format!("and {more} with a warning"),
-            n => format!("and {more}, {n} with a warning"),
-        };
-        view! { <details class="exact"><summary>{word}</summary><ul class="taken">{lines(rest)}</ul></details> }
-    });
-    view! { <ul class="taken">{lines(first)}</ul>{folded} }.into_any()
+    let all: Vec<&TakenFile> = warned.into_iter().chain(clean).collect();
+    let (first, rest) = all.split_at(all.len().min(FIRST_FILES));
+    let more = words::count(rest.len(), "more file");
+    let word = match warned_later {
+        0 => format!("and {more} without a warning"),
+        n if n == rest.len() => format!("and {more} with a warning"),
+        n => format!("and {more}, {n} with a warning"),
+    };
+    let folded = (!rest.is_empty()).then(|| fold(word, listed(rest)));
+    view! { {listed(first)}{folded} }.into_any()
+}
+
+// Views of one shape are made in one place: each shape is code of its own in the bundle.
+fn fold(word: String, inside: AnyView) -> AnyView {
+    view! { <details class="exact"><summary>{word}</summary>{inside}</details> }.into_any()
+}
+
+fn listed(files: &[&TakenFile]) -> AnyView {
+    let lines: Vec<AnyView> = files.iter().map(|file| taken(file)).collect();
+    view! { <ul class="taken">{lines}</ul> }.into_any()
 }
 
 fn warnings(all: &[String]) -> AnyView {
-    all.iter().map(|warning| view! { <p class="warning">{words::shown(warning)}</p> }).collect_view().into_any()
+    let lines: Vec<AnyView> =
+        all.iter().map(|warning| view! { <p class="warning">{words::shown(warning)}</p> }.into_any()).collect();
+    lines.into_any()
 }
 
-fn taken(file: &TakenFile) -> impl IntoView + use<> {
+fn taken(file: &TakenFile) -> AnyView {
     let (first, rest) = file.warnings.split_at(file.warnings.len().min(FIRST_WARNINGS));
-    let folded = (!rest.is_empty()).then(|| {
-        let word = format!("and {}", words::count(rest.len(), "more warning"));
-        view! { <details class="exact"><summary>{word}</summary>{warnings(rest)}</details> }
-    });
-    let warnings = view! { {warnings(first)}{folded} };
+    let folded =
+        (!rest.is_empty()).then(|| fold(format!("and {}", words::count(rest.len(), "more warning")), warnings(rest)));
     view! {
         <li>
             <strong><bdi>{words::shown_line(&file.name)}</bdi></strong>
@@ -146,9 +152,11 @@ fn taken(file: &TakenFile) -> impl IntoView + use<> {
             <span class="kind">{file.kind}</span>
             " "
             <span class="dim">{file.speaks_of.clone()}</span>
-            {warnings}
+            {warnings(first)}
+            {folded}
         </li>
     }
+    .into_any()
 }
 
 #[cfg(feature = "hydrate")]
