@@ -143,7 +143,7 @@ mod tests {
 
     fn html(before: Report, after: Report) -> Option<String> {
         let owner = Owner::new_root(None);
-        owner.with(|| stretches(&compared(before, after)).map(|view| view.to_html()))
+        owner.with(|| stretches(&compared(before, after)).map(leptos::prelude::RenderHtml::to_html))
     }
 
     #[test]
