@@ -1,7 +1,7 @@
 //! The seam between pages and the server: what a page may ask for, and what it is told of its request.
 
 use crate::accounts::{AuditLine, ProjectChoice, ProjectLine, RunProject, SetUp, Settings, UserLine};
-use rankscope_model::{Comparison, ItemNote, NodeStatus, Report, RunSummary, ShareInfo, SnapshotEvidence};
+use rankscope_model::{Comparison, ItemNote, NodeStatus, Report, RunStanding, RunSummary, ShareInfo, SnapshotEvidence};
 use std::{future::Future, pin::Pin, sync::Arc};
 
 /// A boxed answer of a [`Backend`].
@@ -44,9 +44,9 @@ pub trait Backend: Send + Sync + 'static {
     fn live(&self) -> BackendFuture<'_, LiveNow> {
         Box::pin(async { Ok(LiveNow::default()) })
     }
-    /// Whether the job of a run goes on, so that its report changes by itself.
-    fn goes_on(&self, _run_id: String) -> BackendFuture<'_, bool> {
-        Box::pin(async { Ok(false) })
+    /// How a run stands whose job goes on, so that its report changes by itself; `None` for any other.
+    fn goes_on(&self, _run_id: String) -> BackendFuture<'_, Option<RunStanding>> {
+        Box::pin(async { Ok(None) })
     }
 
     // Of accounts. Where there are none, there is nothing to choose, and no settings.

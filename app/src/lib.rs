@@ -54,7 +54,7 @@ pub use compare::standalone_comparison_html;
 #[cfg(feature = "ssr")]
 pub use document::{App, STYLE, shell};
 #[cfg(feature = "ssr")]
-pub use live::live_node_html;
+pub use live::{live_node_html, run_word};
 #[cfg(feature = "ssr")]
 pub use report::standalone_report_html;
 #[cfg(feature = "ssr")]

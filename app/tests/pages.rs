@@ -424,6 +424,7 @@ async fn what_is_not_known_is_said_and_not_drawn() {
 
     let balanced = Report {
         diagnosis: rankscope_model::Diagnosis {
+            events: vec![],
             verdict: Verdict::Balanced,
             causes: vec![],
             ..reports::inconclusive().diagnosis
@@ -724,6 +725,8 @@ fn node(name: &str) -> NodeStatus {
         used: Some(Bytes(gib * GIB)),
     };
     let card = |index: u32, used: Option<u64>, outlier: bool, processes| DeviceStatus {
+        last_used: None,
+        state_since: None,
         subject: Subject::Device(index),
         name: Some("NVIDIA H100".into()),
         total: Some(Bytes(80 * GIB)),
@@ -770,7 +773,7 @@ async fn nodes_are_seen_with_their_cards_and_who_is_on_them() {
         "python<script> (PID 7)",
         "lost",
         "GPU 1 has fallen off the bus.",
-        "silent, last heard 10:41:07",
+        "no word since 10:41:07; last known state",
         "Slurm job 1 on a",
     ] {
         assert!(shown.contains(words), "{words}");

@@ -3,7 +3,7 @@
 use crate::errors::ProblemKind;
 use crate::{live::Live, service::Service, store::StoreError};
 use rankscope_app::{Backend, BackendError, BackendFuture, ComparedReports, LiveNow, NamedSnapshot, SharedView};
-use rankscope_model::{ItemNote, Report, RunSummary, ShareInfo};
+use rankscope_model::{ItemNote, Report, RunStanding, RunSummary, ShareInfo};
 use std::sync::Arc;
 
 /// Implements the pages' seam over a service.
@@ -66,8 +66,8 @@ impl Backend for StoreBackend {
         })
     }
 
-    fn goes_on(&self, run_id: String) -> BackendFuture<'_, bool> {
-        Box::pin(async move { Ok(self.live.as_ref().is_some_and(|live| live.follows(&run_id))) })
+    fn goes_on(&self, run_id: String) -> BackendFuture<'_, Option<RunStanding>> {
+        Box::pin(async move { Ok(self.live.as_ref().and_then(|live| live.standing(&run_id))) })
     }
 
     fn snapshots(&self, run_id: String) -> BackendFuture<'_, Arc<Vec<NamedSnapshot>>> {

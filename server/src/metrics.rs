@@ -7,12 +7,12 @@ use std::{
 };
 
 /// Upper bounds of the reading-time histogram, in seconds.
-const READ_BUCKETS: [f64; 7] = [0.01, 0.05, 0.25, 1.0, 5.0, 30.0, 120.0];
+const READ_BOUNDS: [f64; 7] = [0.01, 0.05, 0.25, 1.0, 5.0, 30.0, 120.0];
 /// Status classes `1xx` to `5xx`.
 const CLASSES: usize = 5;
 
 /// All counters of one server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Metrics {
     requests: [AtomicU64; CLASSES],
     uploads: AtomicU64,
@@ -21,9 +21,60 @@ pub struct Metrics {
     bytes: AtomicU64,
     diagnoses: AtomicU64,
     reader_panics: AtomicU64,
-    read_buckets: [AtomicU64; READ_BUCKETS.len()],
-    read_count: AtomicU64,
-    read_micros: AtomicU64,
+    read: Histogram,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            requests: <[AtomicU64; CLASSES]>::default(),
+            uploads: AtomicU64::default(),
+            files: AtomicU64::default(),
+            files_refused: AtomicU64::default(),
+            bytes: AtomicU64::default(),
+            diagnoses: AtomicU64::default(),
+            reader_panics: AtomicU64::default(),
+            read: Histogram::new(&READ_BOUNDS),
+        }
+    }
+}
+
+/// How long something took, in buckets.
+#[derive(Debug)]
+pub(crate) struct Histogram {
+    /// Upper bounds in seconds, and how often it took no longer.
+    buckets: Vec<(f64, AtomicU64)>,
+    count: AtomicU64,
+    micros: AtomicU64,
+}
+
+impl Histogram {
+    /// Nothing was seen yet; `bounds` are in seconds, ascending.
+    pub(crate) fn new(bounds: &[f64]) -> Self {
+        let buckets = bounds.iter().map(|bound| (*bound, AtomicU64::default())).collect();
+        Self { buckets, count: AtomicU64::default(), micros: AtomicU64::default() }
+    }
+
+    /// It took so long.
+    pub(crate) fn observe(&self, took: Duration) {
+        let seconds = took.as_secs_f64();
+        for (_, bucket) in self.buckets.iter().filter(|(bound, _)| seconds <= *bound) {
+            bucket.fetch_add(1, Relaxed);
+        }
+        self.count.fetch_add(1, Relaxed);
+        self.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// Prometheus text.
+    pub(crate) fn render(&self, out: &mut String, name: &str, help: &str) {
+        head(out, name, "histogram", help);
+        for (bound, bucket) in &self.buckets {
+            let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {}", bucket.load(Relaxed));
+        }
+        let count = self.count.load(Relaxed);
+        let seconds = Duration::from_micros(self.micros.load(Relaxed)).as_secs_f64();
+        let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {seconds}\n{name}_count {count}");
+    }
 }
 
 impl Metrics {
@@ -48,14 +99,7 @@ impl Metrics {
 
     /// A file was read.
     pub fn read(&self, took: Duration) {
-        let seconds = took.as_secs_f64();
-        for (bound, bucket) in READ_BUCKETS.iter().zip(&self.read_buckets) {
-            if seconds <= *bound {
-                bucket.fetch_add(1, Relaxed);
-            }
-        }
-        self.read_count.fetch_add(1, Relaxed);
-        self.read_micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Relaxed);
+        self.read.observe(took);
     }
 
     /// A reader panicked: a defect of ours, contained.
@@ -87,14 +131,7 @@ impl Metrics {
             head(&mut out, name, "counter", help);
             let _ = writeln!(out, "{name} {}", counter.load(Relaxed));
         }
-        let name = "rankscope_read_seconds";
-        head(&mut out, name, "histogram", "Time to read one file.");
-        for (bound, bucket) in READ_BUCKETS.iter().zip(&self.read_buckets) {
-            let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {}", bucket.load(Relaxed));
-        }
-        let count = self.read_count.load(Relaxed);
-        let seconds = Duration::from_micros(self.read_micros.load(Relaxed)).as_secs_f64();
-        let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {seconds}\n{name}_count {count}");
+        self.read.render(&mut out, "rankscope_read_seconds", "Time to read one file.");
         out
     }
 }

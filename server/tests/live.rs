@@ -159,35 +159,180 @@ async fn hostile_bodies_are_refused_and_leave_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn odd_contents_are_bounded_and_odd_clocks_do_no_lasting_harm() {
+async fn what_no_agent_has_to_say_is_refused_by_the_field() {
     let server = Server::live(LiveOptions::default()).await;
     let t = now();
-    // Thousands of devices, and names as long as may be.
-    let devices: Vec<Value> =
-        (0..5000).map(|n| json!({"subject": {"device": n}, "name": "x".repeat(1000), "total": 1})).collect();
-    let columns: Vec<Value> = (0..5000).map(|n| json!({"subject": {"device": n}, "used": [1]})).collect();
-    let mut agent = Agent::new("s", "a");
-    let odd = agent.batch(&[
+    let card = |n: u64| json!({"device": n});
+    let columns = |count: u64| (0..count).map(|n| json!({"subject": card(n), "used": [1]})).collect::<Vec<_>>();
+    let of_rank = |more: Value| {
+        let mut rank = json!({"rank": 0, "world_size": 2, "job": JOB});
+        rank.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"type": "processes", "listing": "listed", "processes": [{"subject": card(0), "pid": 7, "rank": rank}]})
+    };
+    let long = "x".repeat(5000);
+    let pid = |n: u64| json!({"subject": card(0), "pid": n});
+    let cases = [
         (
-            t,
-            json!({"type": "node", "host": "\u{202e}<b>", "devices": devices, "warnings": vec!["w".repeat(5000); 900]}),
+            json!({"type": "memory", "dt_us": [0], "devices": [{"subject": card(4_294_967_295), "used": [1]}]}),
+            "device is 4294967295; at most 1023",
         ),
-        (t, json!({"type": "memory", "dt_us": [0, u32::MAX], "devices": columns})),
-        (t, json!({"type": "memory", "dt_us": [], "devices": [{"subject": {"rank": 0}, "used": [1]}]})),
-        (t, json!({"type": "weather", "sunny": true})),
-        (i64::MAX, memory(&[7])),
-        (i64::MIN, memory(&[8])),
-    ]);
-    assert_eq!(acknowledged(&server, &odd).await, 5);
-    let seen = nodes(&server).await;
-    assert_eq!(seen[0]["devices"].as_array().unwrap().len(), 512);
-    assert!(seen.to_string().len() < 1 << 20);
-    assert!(seen[0]["notes"].to_string().contains("ahead of this server's"));
-    let page = server.get("/live").await.expect(200).text();
-    assert!(!page.contains("<b>") && page.contains("GPU 511"));
+        (
+            json!({"type": "memory", "dt_us": [0, 1], "devices": [{"subject": card(0), "used": [1]}]}),
+            "used of GPU 0 has 1 entries, and dt_us 2",
+        ),
+        (
+            json!({"type": "memory", "dt_us": [], "devices": [{"subject": card(0), "used": [1]}]}),
+            "used of GPU 0 has 1 entries, and dt_us 0",
+        ),
+        (json!({"type": "memory", "dt_us": [5, 1], "devices": []}), "dt_us falls"),
+        (json!({"type": "memory", "dt_us": [u32::MAX], "devices": []}), "dt_us reaches 4294967295"),
+        (json!({"type": "memory", "dt_us": vec![0; 20_000], "devices": []}), "dt_us has 20000 entries; at most 16384"),
+        (json!({"type": "memory", "dt_us": [0], "devices": columns(3000)}), "devices has 3000 entries; at most 512"),
+        (
+            json!({"type": "memory", "dt_us": [0], "devices": [{"subject": {"rank": 0}, "used": [1]}]}),
+            "the subject is a rank",
+        ),
+        (
+            json!({"type": "memory", "dt_us": [0], "devices": [{"subject": card(0), "used": [u64::MAX]}]}),
+            "used is 18446744073709551615 bytes",
+        ),
+        (
+            json!({"type": "node", "devices": (0..600).map(|n| json!({"subject": card(n)})).collect::<Vec<_>>()}),
+            "devices has 600 entries",
+        ),
+        (json!({"type": "node", "devices": [{"subject": card(0), "name": long}]}), "name has 5000 bytes; at most 256"),
+        (json!({"type": "node", "host": long}), "host has 5000 bytes"),
+        (json!({"type": "node", "warnings": vec!["w"; 900]}), "warnings has 900 entries"),
+        (of_rank(json!({"job": long})), "job has 5000 bytes; at most 512"),
+        (of_rank(json!({"visible_devices": long})), "visible_devices has 5000 bytes; at most 4096"),
+        (of_rank(json!({"rank": 4_000_000_000u32})), "rank is 4000000000; at most 1000000"),
+        (
+            json!({"type": "processes", "listing": "listed", "processes": (0..5000).map(pid).collect::<Vec<_>>()}),
+            "processes has 5000 entries; at most 4096",
+        ),
+        (json!({"type": "state", "subject": card(9999), "state": "lost"}), "device is 9999"),
+        (json!({"type": "state", "state": "xid", "detail": long}), "detail has 5000 bytes; at most 4096"),
+        (
+            json!({"type": "health", "devices": [{"subject": card(0), "throttle": vec!["t"; 300]}]}),
+            "throttle has 300 entries",
+        ),
+    ];
+    for (record, said) in cases {
+        let answer = plain(&server, &batch("s", "a", 0, &[(t, record)])).await.expect(400);
+        let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+        assert!(detail.contains(said) && detail.contains("seq 0"), "{said} is not in {detail}");
+    }
+    let line = json!({"type": "start", "seq": 0, "x": "y".repeat(600 << 10)});
+    let head = json!({"type": "batch", "format": "rankscope.probe/1", "source": "p", "rank": 0, "first": 0, "last": 0});
+    let answer = plain(&server, &format!("{head}\n{line}\n")).await.expect(400).text();
+    assert!(answer.contains("at most 524288"), "{answer}");
+    assert_eq!(nodes(&server).await, json!([]));
 
-    assert_eq!(acknowledged(&server, &agent.batch(&[(now(), memory(&[9]))])).await, 6);
-    assert_eq!(nodes(&server).await[0]["devices"][0]["used"], 9 << 20);
+    // What is long and may be is kept short.
+    let name = "n".repeat(256);
+    let many: Vec<Value> = (0..512).map(|n| json!({"subject": card(n), "name": name, "total": 1})).collect();
+    let most = batch(
+        "s",
+        "a",
+        0,
+        &[(t, json!({"type": "node", "host": "h", "devices": many, "warnings": vec!["w".repeat(4000); 256]}))],
+    );
+    assert_eq!(acknowledged(&server, &most).await, 0);
+    assert!(nodes(&server).await.to_string().len() < 1 << 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_has_one_node() {
+    let server = Server::live(LiveOptions::default()).await;
+    let mut agent = Agent::new("s", "gpu-a");
+    acknowledged(&server, &agent.batch(&healthy(now()))).await;
+    agent.node = "gpu-b".into();
+    let moved = agent.batch(&[(now(), memory(&[1]))]);
+    let said = plain(&server, &moved).await.expect(400).json()["detail"].as_str().unwrap().to_owned();
+    assert!(said.contains("The field node") && said.contains("gpu-a"), "{said}");
+    let server = server.restart().await;
+    plain(&server, &moved).await.problem(400);
+    let seen = nodes(&server).await;
+    assert_eq!((seen.as_array().unwrap().len(), &seen[0]["node"]), (1, &json!("gpu-a")));
+    acknowledged(&server, &moved.replace("gpu-b", "gpu-a")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn odd_clocks_and_later_types_do_no_lasting_harm() {
+    let server = Server::live(LiveOptions::default()).await;
+    let mut agent = Agent::new("s", "a");
+    let devices: Vec<Value> = (0..2).map(|n| json!({"subject": {"device": n}, "total": 1})).collect();
+    let odd = agent.batch(&[
+        (now(), json!({"type": "node", "host": "\u{202e}<b>", "devices": devices})),
+        (now(), json!({"type": "weather", "sunny": true})),
+        (i64::MIN, memory(&[8])),
+        (i64::MAX, memory(&[7])),
+    ]);
+    assert_eq!(acknowledged(&server, &odd).await, 3);
+    assert!(nodes(&server).await[0]["notes"].to_string().contains("ahead of this server's"));
+    let page = server.get("/live").await.expect(200).text();
+    assert!(!page.contains("<b>") && page.contains("GPU 1"));
+    assert_eq!(acknowledged(&server, &agent.batch(&[(now(), memory(&[9]))])).await, 4);
+    let seen = nodes(&server).await;
+    assert_eq!(seen[0]["devices"][0]["used"], 9 << 20);
+    assert!(seen[0].get("notes").is_none(), "the clock is right again: {seen}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happens_to_a_gpu_is_in_the_run_and_on_its_card() {
+    let server = Server::live(LiveOptions::default()).await;
+    let mut agent = Agent::new("s", "gpu-a");
+    let t = now() - 30 * SECOND;
+    let state =
+        |kind: &str, detail: &str| json!({"type": "state", "subject": {"device": 3}, "state": kind, "detail": detail});
+    let mut records = healthy(t);
+    for n in 1..4 {
+        let own = 60_000 + 1000 * u64::try_from(n).unwrap();
+        records.push((t + n * SECOND, memory(&used(8, own, None))));
+        records.push((t + n * SECOND, ranks(8, own, None, JOB)));
+    }
+    acknowledged(&server, &agent.batch(&records)).await;
+    let run = eventually("the run", async || {
+        let runs = server.get("/api/v1/runs").await.json();
+        runs["runs"].get(0).and_then(|run| run["id"].as_str().map(ToOwned::to_owned))
+    })
+    .await;
+    let mut events = server.stream(&format!("/api/v1/runs/{run}/live")).await;
+    acknowledged(
+        &server,
+        &agent.batch(&[
+            (t + 4 * SECOND, state("xid", "Xid 79 on GPU 3.")),
+            (t + 5 * SECOND, state("lost", "GPU 3 is lost: the GPU has fallen off the bus.")),
+        ]),
+    )
+    .await;
+    let path = format!("/api/v1/runs/{run}");
+    let told =
+        eventually("the events", async || server.get(&path).await.json()["diagnosis"].get("events").cloned()).await;
+    assert_eq!((&told[0]["at"], &told[0]["kind"]), (&json!(t + 4 * SECOND), &json!("xid")));
+    assert_eq!((&told[1]["kind"], &told[1]["evidence"]["artifact"]), (&json!("lost"), &json!("gpu-a.live.jsonl")));
+    let report = server.get(&format!("{path}/report.json")).await.expect(200).json();
+    let marks = report["figures"]["timeline"]["marks"].as_array().cloned().unwrap_or_default();
+    assert!(marks.iter().any(|mark| mark["text"] == "GPU 3 lost"), "{marks:?}");
+    let page = server.get(&format!("/runs/{run}")).await.expect(200).text();
+    assert!(page.contains("What happened") && page.contains("fallen off the bus"));
+    let markdown = server.get(&format!("{path}/report.md")).await.expect(200).text();
+    assert!(markdown.contains("## What happened") && markdown.contains("Xid 79 on GPU 3"), "{markdown}");
+    // It is a notice in the browsers that watch the run.
+    loop {
+        let chunk = tokio::time::timeout(Duration::from_secs(20), events.next()).await.unwrap().unwrap().unwrap();
+        if String::from_utf8_lossy(&chunk).contains("\"text\":\"GPU 3 is lost") {
+            break;
+        }
+    }
+    let card = nodes(&server).await[0]["devices"][3].clone();
+    assert_eq!(
+        (&card["state"], &card["state_since"], card.get("used")),
+        (&json!("lost"), &json!(t + 5 * SECOND), None)
+    );
+    assert_eq!(card["last_used"], 63_480u64 << 20);
+    let live = server.get("/live").await.expect(200).text();
+    assert!(live.contains("gpu-since") && live.contains("; last "), "{live:.6000}");
 }
 
 /// Eight healthy ranks; later seven contexts on GPU 0.
@@ -529,4 +674,42 @@ async fn the_metrics_tell_what_came_and_who_watches() {
     assert_eq!(metric("rankscope_live_watchers").await, 1);
     drop(stream);
     assert_eq!(metric("rankscope_live_watchers").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_node_says_nothing_any_more_says_so_and_goes_on() {
+    let server = Server::live(LiveOptions::default()).await;
+    let mut agent = Agent::new("s", "gpu-a");
+    acknowledged(&server, &agent.batch(&healthy(now() - 20 * SECOND))).await;
+    let run = eventually("the run", async || {
+        let runs = server.get("/api/v1/runs").await.json();
+        runs["runs"].get(0).and_then(|run| run["id"].as_str().map(ToOwned::to_owned))
+    })
+    .await;
+    let path = format!("/api/v1/runs/{run}");
+    let mut events = server.stream(&format!("{path}/live")).await;
+    let standing = eventually("its standing", async || {
+        let live = server.get(&path).await.json()["live"].clone();
+        (live["nodes"] == 1).then_some(live)
+    })
+    .await;
+    assert!(standing.get("silent").is_none(), "{standing}");
+    acknowledged(&server, &agent.batch(&[(now(), json!({"type": "end"}))])).await;
+    let silent =
+        eventually("the silence", async || server.get(&path).await.json()["live"].get("silent").cloned()).await;
+    assert_eq!((&silent[0]["node"], silent.as_array().unwrap().len()), (&json!("gpu-a"), 1));
+    let page = server.get(&format!("/runs/{run}")).await.expect(200).text();
+    assert!(page.contains("No word from gpu-a since ") && !page.contains("The job is running"), "{page:.3000}");
+    loop {
+        let chunk = tokio::time::timeout(Duration::from_secs(10), events.next()).await.unwrap().unwrap().unwrap();
+        if String::from_utf8_lossy(&chunk).contains("\"word\":\"No word from gpu-a since ") {
+            break;
+        }
+    }
+    // It speaks again.
+    let mut again = Agent::new("s2", "gpu-a");
+    acknowledged(&server, &again.batch(&healthy(now()))).await;
+    eventually("the word", async || server.get(&path).await.json()["live"].get("silent").is_none().then_some(())).await;
+    let page = server.get(&format!("/runs/{run}")).await.expect(200).text();
+    assert!(page.contains("The job is running"));
 }

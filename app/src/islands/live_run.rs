@@ -49,7 +49,17 @@ mod browser {
     use web_sys::{Document, DomParser, Element, Event, HtmlElement, MouseEvent, SupportedType};
 
     /// Parts of the report that are exchanged. None of them holds an island.
-    const PARTS: [&str; 6] = ["main > .headline", "main .cause", "#peaks", "#composition", "#files", "#checklist"];
+    const PARTS: [&str; 9] = [
+        "main > .headline",
+        "main .cause",
+        "#events",
+        "#timeline-title",
+        "#heatmap",
+        "#peaks",
+        "#composition",
+        "#files",
+        "#checklist",
+    ];
     /// Notices that are shown.
     const SHOWN: usize = 5;
 
@@ -64,6 +74,8 @@ mod browser {
 
     struct Run {
         id: String,
+        /// Says how the job stands.
+        word: HtmlElement,
         signals: Signals,
         /// When the diagnosis that is shown was made.
         shown: Cell<f64>,
@@ -79,6 +91,7 @@ mod browser {
         let shown = dom::number(&facts, "data-diagnosed").unwrap_or(0.0);
         let run = Rc::new(Run {
             id: facts.get_attribute("data-run")?,
+            word: facts,
             signals,
             shown: Cell::new(shown),
             newest: Cell::new(shown),
@@ -116,12 +129,22 @@ mod browser {
             let found = dom::items(&dom::member(tick, "notices"));
             let line = |notice: &JsValue| {
                 #[allow(clippy::cast_possible_truncation)]
-                let at = dom::member(notice, "at").as_f64().map(|at| words::clock(UnixMicros(at as i64)))?;
-                Some((at, dom::text(notice, "text").unwrap_or_default()))
+                let clock = |name| dom::member(notice, name).as_f64().map(|at| words::clock(UnixMicros(at as i64)));
+                let text = dom::text(notice, "text").unwrap_or_default();
+                let text = match clock("ended") {
+                    Some(ended) => format!("{text} (no longer since {ended})"),
+                    None => text,
+                };
+                Some((clock("at")?, text))
             };
             let lines: Vec<(String, String)> = found.iter().rev().take(SHOWN).filter_map(line).collect();
             if self.signals.notices.with_untracked(|known| *known != lines) {
                 self.signals.notices.set(lines);
+            }
+            if let Some(word) = dom::text(tick, "word").filter(|word| !word.is_empty()) {
+                self.word.set_text_content(Some(&word));
+                let silent = dom::member(&dom::member(tick, "standing"), "silent").is_truthy();
+                let _ = self.word.class_list().toggle_with_force("silent", silent);
             }
             if let Some(at) = dom::member(tick, "diagnosed_at").as_f64() {
                 self.newest.set(self.newest.get().max(at));

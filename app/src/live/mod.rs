@@ -7,4 +7,9 @@ pub mod heat;
 mod node;
 
 #[cfg(feature = "ssr")]
+mod standing;
+
+#[cfg(feature = "ssr")]
 pub use node::{live_node_html, node_card, summary};
+#[cfg(feature = "ssr")]
+pub use standing::run_word;

@@ -32,12 +32,12 @@ pub fn summary(nodes: &[NodeStatus]) -> String {
 pub fn node_card(status: &NodeStatus) -> AnyView {
     let name = words::shown_line(&status.node);
     let state = match (status.ended, status.silent) {
-        (true, _) => Some("agent ended"),
-        (_, true) => Some("silent"),
+        (true, _) => Some("agent ended: no word since "),
+        (_, true) => Some("no word since "),
         _ => None,
     };
     let state = state.map(|word| {
-        view! { <span class="node-state">{icons::warning()}{word}", last heard "<time datetime=words::time_iso(status.heard_at)>{words::clock(status.heard_at)}</time></span> }
+        view! { <span class="node-state">{icons::warning()}{word}<time datetime=words::time_iso(status.heard_at)>{words::clock(status.heard_at)}</time>"; last known state"</span> }
     });
     let runs = status.runs.iter().map(|run| {
         view! { <a class="node-run" href=format!("/runs/{}", run.id)>{words::shown_line(&run.title)}</a> }
@@ -66,16 +66,22 @@ pub fn node_card(status: &NodeStatus) -> AnyView {
 }
 
 fn device_row(device: &DeviceStatus) -> AnyView {
-    let used = match (device.used, device.state) {
-        (_, Some(LiveStateKind::Lost)) => "lost".to_owned(),
+    let is_lost = device.state == Some(LiveStateKind::Lost);
+    let used = match (device.used, is_lost) {
+        (_, true) => "lost".to_owned(),
         (Some(used), _) => used.to_string(),
         (None, _) => "not read".to_owned(),
     };
-    let total = device.total.map(|total| format!("of {total}"));
+    // What was read last says when that was, so that nobody takes it for now.
+    let since = device.state_since.filter(|_| is_lost).map(|since| {
+        let last = device.last_used.map(|last| format!("; last {last}")).unwrap_or_default();
+        view! { <span class="gpu-since">"since "<time datetime=words::time_iso(since)>{words::clock(since)}</time>{last}</span> }
+    });
+    let total = device.total.filter(|_| !is_lost).map(|total| format!("of {total}"));
     let busy = busy(device.utilization_percent, device.temperature_c);
     let title = device.name.as_deref().map(words::shown_line).unwrap_or_default();
     view! {
-        <li class="gpu" class:hot=device.outlier class:lost=device.state == Some(LiveStateKind::Lost) data-gpu=device.key()>
+        <li class="gpu" class:hot=device.outlier class:lost=is_lost data-gpu=device.key()>
             <span class="gpu-name" title=title>{device.subject.to_string()}</span>
             <svg
                 class="heat"
@@ -85,7 +91,7 @@ fn device_row(device: &DeviceStatus) -> AnyView {
                 aria-label=heat::words(&device.heat)
                 inner_html=heat::markup(&device.heat)
             ></svg>
-            <span class="gpu-used num"><b data-used="">{used}</b>" "<span class="dim">{total}</span></span>
+            <span class="gpu-used num"><b data-used="">{used}</b>" "<span class="dim">{total}</span>{since}</span>
             <span class="gpu-busy num dim" data-busy="">{busy}</span>
             <span class="gpu-who">
                 <span class="gpu-mark" data-mark="">{icons::severity(Severity::Critical)}"above its job's others"</span>

@@ -8,12 +8,13 @@ use crate::accounts::{RunProject, may_edit};
 use crate::backend::{BackendError, RequestFacts};
 use crate::document::TopBar;
 use crate::islands::LiveRun;
+use crate::live::run_word;
 use crate::report::{Access, Owned, Shown, report_view};
 use crate::words;
 use leptos::prelude::*;
 use leptos_meta::{Meta, Title};
 use leptos_router::hooks::use_params_map;
-use rankscope_model::{ChecklistEntry, Finding, ItemNote, Report, ShareInfo};
+use rankscope_model::{ChecklistEntry, Finding, ItemNote, Report, RunStanding, ShareInfo};
 
 /// The report with everything that its owner can do.
 #[component]
@@ -49,7 +50,8 @@ struct Loaded {
     /// Of the newest version only: an old one is shown as it was made.
     notes: Vec<ItemNote>,
     proof: Option<Box<(ChecklistEntry, Finding)>>,
-    goes_on: bool,
+    /// The job goes on.
+    standing: Option<RunStanding>,
     project: Option<RunProject>,
 }
 
@@ -61,7 +63,7 @@ async fn load(id: String, version: Option<u32>) -> Result<Loaded, BackendError> 
         Some(_) => backend.report(id.clone(), None).await?.version,
     };
     let shares = backend.shares(id.clone()).await?;
-    let goes_on = backend.goes_on(id.clone()).await?;
+    let standing = backend.goes_on(id.clone()).await?;
     let (notes, proof) = if report.version == newest {
         let compared = after(&backend, &id).await?;
         (backend.notes(id.clone()).await?, compared.map(|compared| Box::new(compared.comparison.verified())))
@@ -69,11 +71,11 @@ async fn load(id: String, version: Option<u32>) -> Result<Loaded, BackendError> 
         (Vec::new(), None)
     };
     let project = backend.run_project(id).await?;
-    Ok(Loaded { report, shares, newest, notes, proof, goes_on, project })
+    Ok(Loaded { report, shares, newest, notes, proof, standing, project })
 }
 
 fn page(loaded: Loaded, shown: Shown) -> AnyView {
-    let Loaded { report, shares, newest, notes, proof, goes_on, project } = loaded;
+    let Loaded { report, shares, newest, notes, proof, standing, project } = loaded;
     let report = &report;
     let facts = use_context::<RequestFacts>();
     let site = site();
@@ -103,20 +105,21 @@ fn page(loaded: Loaded, shown: Shown) -> AnyView {
                 <a class="button primary" href="#share">"Share"</a>
             })}
         </TopBar>
-        {(goes_on && report.version == newest).then(|| live_bar(report))}
+        {standing.filter(|_| report.version == newest).map(|standing| live_bar(report, &standing))}
         {project.as_ref().map(|project| project_bar(report, project))}
         {report_view(report, &access)}
     }
     .into_any()
 }
 
-/// Says that the job goes on. Without a script the page is right as of now.
-fn live_bar(report: &Report) -> AnyView {
+/// Says that the job goes on, or who of it is silent. Without a script the page is right as of now.
+fn live_bar(report: &Report, standing: &RunStanding) -> AnyView {
+    let (word, silent) = (run_word(standing), !standing.silent.is_empty());
     let (run, diagnosed) = (report.run.id.clone(), report.diagnosed_at.0.to_string());
     view! {
         <aside class="live-bar" aria-label="Live">
             <LiveRun>
-                <strong class="live-word" data-run=run data-diagnosed=diagnosed>"The job is running"</strong>
+                <strong class="live-word" class:silent=silent data-run=run data-diagnosed=diagnosed>{word}</strong>
                 " "
                 <a href="/live">"Its nodes"</a>
             </LiveRun>

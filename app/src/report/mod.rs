@@ -5,6 +5,7 @@ mod causes;
 mod charts;
 mod checklist;
 mod code;
+mod events;
 mod export;
 mod files;
 mod headline;
@@ -142,6 +143,7 @@ pub fn report_view(report: &Report, access: &Access) -> AnyView {
                 <div class="main">
                     {causes::causes(&report.diagnosis, &places)}
                     {next_in_main}
+                    {events::events(report, access, &places)}
                     {charts::charts(report, access, &places)}
                     {files::files(report, access, &places)}
                 </div>

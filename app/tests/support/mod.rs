@@ -15,7 +15,7 @@ use rankscope_app::{
     SiteFacts, shell,
 };
 use rankscope_diagnosis::{Policy, Side, compare};
-use rankscope_model::{ItemNote, NodeStatus, Report, RunSummary, ShareInfo};
+use rankscope_model::{ItemNote, NodeStatus, Report, RunStanding, RunSummary, ShareInfo};
 use std::sync::Arc;
 use tower::ServiceExt;
 
@@ -109,8 +109,8 @@ impl Backend for Memory {
         Box::pin(async move { Ok(LiveNow { nodes, cursor: "e-7".into(), needs_token: false }) })
     }
 
-    fn goes_on(&self, run_id: String) -> BackendFuture<'_, bool> {
-        Box::pin(async move { Ok(self.goes_on.as_ref() == Some(&run_id)) })
+    fn goes_on(&self, run_id: String) -> BackendFuture<'_, Option<RunStanding>> {
+        Box::pin(async move { Ok((self.goes_on.as_ref() == Some(&run_id)).then(RunStanding::default)) })
     }
 
     fn snapshots(&self, _run_id: String) -> BackendFuture<'_, Arc<Vec<NamedSnapshot>>> {

@@ -192,6 +192,7 @@ pub fn eight_gpus() -> Report {
         .map(|device| PeakBar { subject: device.subject, peak: device.used(), accused: device.accused })
         .collect();
     let diagnosis = Diagnosis {
+        events: vec![],
         format: DIAGNOSIS_FORMAT.into(),
         verdict: Verdict::Imbalance,
         summary: "GPU 0 is 24 % fuller than the mean because the other seven ranks also opened a CUDA context on it."
@@ -321,6 +322,7 @@ pub fn step_log() -> Report {
         .collect();
     let long_line = "rank=3 step=77 batch=8x934 tokens=59776 allocated=30902MiB reserved=31744MiB peak=30951MiB";
     let diagnosis = Diagnosis {
+        events: vec![],
         format: DIAGNOSIS_FORMAT.into(),
         verdict: Verdict::Imbalance,
         summary: "Rank 3 peaks 10.4 GiB above the others whenever it draws a batch of long samples. Sample counts are equal, \
@@ -426,6 +428,7 @@ pub fn inconclusive() -> Report {
         version: 1,
         diagnosed_at: MADE_AT,
         diagnosis: Diagnosis {
+            events: vec![],
             format: DIAGNOSIS_FORMAT.into(),
             verdict: Verdict::Inconclusive,
             summary: "GPU 0 ran out of memory, but no other rank or GPU is known to compare it with. A table of all GPUs would tell \

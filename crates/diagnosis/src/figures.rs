@@ -44,10 +44,12 @@ pub(crate) fn figures(case: &Case, diagnosis: &Diagnosis) -> Figures {
 // ---- timeline ----
 
 fn timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject>) -> Option<Timeline> {
-    steps_timeline(case, diagnosis, accused)
+    let mut timeline = steps_timeline(case, diagnosis, accused)
         .or_else(|| nodes_timeline(case, diagnosis, accused))
         .or_else(|| tables_timeline(case, diagnosis, accused))
-        .or_else(|| recorded_timeline(case, accused))
+        .or_else(|| recorded_timeline(case, accused))?;
+    crate::events::mark(case, &mut timeline);
+    Some(timeline)
 }
 
 /// What to draw of the step records: the compared quantity if it has an axis, else the one of most ranks.

@@ -11,6 +11,7 @@ mod case;
 mod collect;
 mod combine;
 mod compare;
+mod events;
 mod facts;
 mod failing;
 mod figures;
@@ -19,6 +20,7 @@ mod imbalance;
 mod input;
 mod links;
 mod nodes;
+mod places;
 mod plausible;
 mod policy;
 mod questions;
@@ -74,7 +76,8 @@ pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
     let imbalance = imbalance::report(&case, explained);
     let opens = imbalance.as_ref().and_then(|imbalance| imbalance.opens_at.as_ref().or(imbalance.at.as_ref()));
     let seen = collect::Seen::of(&case, opens.and_then(|moment| moment.phase));
-    let findings = findings(&ledger);
+    let mut findings = findings(&ledger);
+    places::name_in_findings(&case, &mut findings);
     let first = causes.first();
     let checklist: Vec<ChecklistEntry> =
         Item::ALL.iter().map(|item| entry(&case, *item, (verdict, seen), first, &ledger, &findings)).collect();
@@ -82,12 +85,13 @@ pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
     Diagnosis {
         format: DIAGNOSIS_FORMAT.to_owned(),
         verdict,
-        summary: summary::summary(&case, verdict, &causes, &ledger, next.as_ref()),
+        summary: places::named(&case, summary::summary(&case, verdict, &causes, &ledger, next.as_ref())),
         imbalance,
         checklist,
         causes,
         findings,
         artifacts: evidence.artifacts.clone(),
+        events: events::events(&case),
     }
 }
 

@@ -73,6 +73,9 @@ pub struct Policy {
     pub growth_points: usize,
     /// Share of the increments that must not fall for steady growth. 0.9.
     pub growth_steady: f64,
+    /// Readings that each stretch of a record needs before its lowest tells what is kept between two waves. 3: a step has
+    /// a low and a high side, and one reading may fall on the way.
+    pub floor_readings: usize,
     /// Growth over the record below this share of the start is drift of the cache, not a leak. 10 %.
     pub growth_share: f64,
     /// Share of a peak that may be left after a spike at the start. Two thirds: what is given back is then more than
@@ -153,6 +156,7 @@ impl Default for Policy {
             even_steps: 3,
             growth_points: 8,
             growth_steady: 0.9,
+            floor_readings: 3,
             growth_share: 0.10,
             spike_left: 0.67,
             far_above: 1.5,

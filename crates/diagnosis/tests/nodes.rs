@@ -84,7 +84,12 @@ fn a_heavy_rank_is_held_against_the_ranks_of_all_nodes() {
         diagnosis.summary
     );
     assert!(diagnosis.causes.iter().all(|cause| cause.label != CauseLabel::ZombieLeftover));
-    assert!(diagnosis.findings.iter().any(|finding| finding.claim.contains("GPU 2's own process")));
+    let own = diagnosis.findings.iter().find(|finding| finding.claim.contains("GPU 2's own process")).unwrap();
+    assert!(own.claim.starts_with("node-b: "), "{}", own.claim);
+    // Nobody finds a machine by the number of a rank alone.
+    for finding in diagnosis.findings.iter().filter(|finding| finding.claim.contains("rank 6 ")) {
+        assert!(finding.claim.contains("rank 6 (GPU 2 of node-b)"), "{}", finding.claim);
+    }
 
     let figures = figures(&evidence, &diagnosis, &Policy::default());
     let timeline = figures.timeline.unwrap();

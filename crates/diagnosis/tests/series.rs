@@ -182,3 +182,76 @@ fn a_gap_that_grows_with_the_largest_batch_so_far_is_no_leak() {
     let diagnosis = run(&build.evidence);
     assert_eq!(first(&diagnosis).map(|f| f.0), Some(CauseLabel::VariableShapeBatches));
 }
+
+/// Readings of four cards, a second apart.
+fn readings(used: impl Fn(u32, u64) -> u64) -> Evidence {
+    let mut build = Build::default().file("gpus.csv", ArtifactKind::NvidiaSmiCsv);
+    for second in 0..90 {
+        let cards: Vec<_> = (0..4).map(|card| (card, used(card, second), 81_559, 90)).collect();
+        build = build.table(Some(i64::try_from(second).unwrap()), &cards, &[]);
+    }
+    build.evidence
+}
+
+#[test]
+fn a_card_whose_lows_grow_leaks_though_all_wave_with_their_steps() {
+    let wave = |card: u32, second: u64| 20_000 + 6_000 * ((second + u64::from(card)) % 4);
+    let leaks = readings(|card, second| wave(card, second) + if card == 2 { 150 * second } else { 0 });
+    let diagnosis = run(&leaks);
+    let leak = diagnosis.causes.iter().find(|cause| cause.label == CauseLabel::PerStepLeak);
+    assert!(
+        leak.is_some_and(|cause| cause.why.iter().any(|why| why.contains("GPU 2 grows, at its lowest,"))),
+        "{diagnosis:#?}"
+    );
+    // All of them grow: a longer batch, or a cache that fills.
+    let all = run(&readings(|card, second| wave(card, second) + (150 + 90 * u64::from(card == 2)) * second));
+    assert!(all.causes.iter().all(|cause| !cause.why.iter().any(|why| why.contains("at its lowest"))), "{all:#?}");
+    // A jump is none, nor is a wave that is only higher.
+    let jump = run(&readings(|card, second| wave(card, second) + if card == 2 && second > 45 { 9_000 } else { 0 }));
+    let higher = run(&readings(|card, second| wave(card, second) * if card == 2 { 2 } else { 1 }));
+    for other in [jump, higher] {
+        assert!(
+            other.causes.iter().all(|cause| !cause.why.iter().any(|why| why.contains("at its lowest"))),
+            "{other:#?}"
+        );
+    }
+}
+
+#[test]
+fn what_happened_to_cards_is_told_in_order_and_marked_in_the_timeline() {
+    use rankscope_model::{ArtifactId, DeviceEvent, LiveStateKind, Place, Provenance, Subject, UnixMicros};
+    let mut evidence = readings(|card, second| 20_000 + u64::from(card) + second * 200);
+    let event = |second: i64, line, card, kind, text: &str| {
+        let at = Provenance {
+            artifact: ArtifactId(0),
+            place: Place::Line(line),
+            time: Some(UnixMicros(second * 1_000_000)),
+            quote: text.to_owned(),
+        };
+        DeviceEvent { at, subject: Some(Subject::Device(card)), kind, text: text.to_owned() }
+    };
+    let xid = |second| event(second, 900 + second.unsigned_abs(), 3, LiveStateKind::Xid, "Xid 79 on GPU 3.");
+    let lost = |second| event(second, 800, 3, LiveStateKind::Lost, "GPU 3 is lost.");
+    let gone = event(41, 7, 3, LiveStateKind::RankGone, "Rank 3 (PID 9) on GPU 3 ended.");
+    evidence.events = vec![lost(40), xid(39), lost(43), xid(42), gone];
+    let diagnosis = run(&evidence);
+    let told: Vec<(i64, &str, u32, Option<u64>)> = diagnosis
+        .events
+        .iter()
+        .map(|event| (event.at.0 / 1_000_000, event.text.as_str(), event.times, event.evidence.line))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (39, "Xid 79 on GPU 3.", 2, Some(939)),
+            (40, "GPU 3 is lost.", 1, Some(800)),
+            (41, "Rank 3 (PID 9) on GPU 3 ended.", 1, Some(7)),
+        ]
+    );
+    let figures = rankscope_diagnosis::figures(&evidence, &diagnosis, &Policy::default());
+    let marks = figures.timeline.unwrap().marks;
+    let marks: Vec<(i64, &str)> = marks.iter().map(|mark| (mark.x / 1_000_000, mark.text.as_str())).collect();
+    for mark in [(39, "GPU 3 Xid 79"), (40, "GPU 3 lost"), (41, "rank 3 ended")] {
+        assert!(marks.contains(&mark), "{marks:?}");
+    }
+}

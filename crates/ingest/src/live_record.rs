@@ -10,9 +10,9 @@ use crate::context::{Limits, ReadContext};
 use crate::lines::{Line, for_each_line, lines_from};
 use crate::sniff::TextEncoding;
 use rankscope_model::{
-    ArtifactKind, Bytes, DeviceRow, Evidence, LIVE_FORMAT, LiveColumn, LiveDevice, LiveLine, LiveMemory, LiveNode,
-    LiveProcess, LiveProcesses, LiveRecord, LiveState, LiveStateKind, MIB, ProcessListing, ProcessRow, Provenance,
-    Subject, UnixMicros,
+    ArtifactKind, Bytes, DeviceEvent, DeviceRow, Evidence, LIVE_FORMAT, LiveColumn, LiveDevice, LiveLine, LiveMemory,
+    LiveNode, LiveProcess, LiveProcesses, LiveRecord, LiveState, MIB, ProcessListing, ProcessRow, Provenance, Subject,
+    UnixMicros,
 };
 use readings::{Reading, Readings};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +31,8 @@ const GATHERED: u64 = 900_000;
 const MAX_DEVICES: usize = 512;
 /// Processes of one list that are read.
 const MAX_PROCESSES: usize = 4096;
+/// Events of one record that are read.
+const MAX_EVENTS: usize = 1000;
 /// Letters of a name or version that are kept: every table repeats them.
 const MAX_NAME: usize = 240;
 
@@ -77,6 +79,7 @@ struct Reader<'c> {
     readings: Readings,
     ranks: BTreeSet<u32>,
     devices: BTreeSet<u32>,
+    events: Vec<DeviceEvent>,
     warnings: Vec<String>,
     newer: Option<String>,
     bad_lines: u64,
@@ -113,6 +116,7 @@ impl<'c> Reader<'c> {
             readings: Readings::new(ctx.limits.max_device_rows, ctx.limits.max_tables),
             ranks: BTreeSet::new(),
             devices: BTreeSet::new(),
+            events: Vec::new(),
             warnings: Vec::new(),
             newer: None,
             bad_lines: 0,
@@ -169,7 +173,7 @@ impl<'c> Reader<'c> {
             }
             LiveRecord::Memory(memory) => self.memory(line.t, &memory, at),
             LiveRecord::Processes(processes) => self.processes(processes, &at),
-            LiveRecord::State(state) => self.state(&state, line.t),
+            LiveRecord::State(state) => self.state(state, at),
             LiveRecord::Dropped(dropped) => self.lost = self.lost.saturating_add(dropped.samples),
             LiveRecord::Health(_) | LiveRecord::End | LiveRecord::Unknown => {}
         }
@@ -195,14 +199,19 @@ impl<'c> Reader<'c> {
         self.listed = Some(Listed { time: at.time, listing, rows, used, apart, bands });
     }
 
-    fn state(&mut self, state: &LiveState, t: UnixMicros) {
-        if state.state == LiveStateKind::Ok || self.warnings.len() >= self.ctx.limits.max_warnings {
-            return;
-        }
-        let who = state.subject.map_or_else(String::new, |subject| format!("{subject}: "));
-        let words = if state.detail.is_empty() { format!("{:?}", state.state) } else { state.detail.clone() };
+    /// What happened becomes an event, what cannot be read a warning.
+    fn state(&mut self, state: LiveState, at: Provenance) {
+        let who = state.subject.map(|subject| subject.to_string()).filter(|who| !state.detail.contains(who));
+        let words = if state.detail.is_empty() { format!("{:?}", state.state) } else { state.detail };
         let words: String = words.chars().take(Provenance::QUOTE_CHARS).collect();
-        self.warnings.push(format!("{} {who}{words}", clock(t)));
+        let text = who.map_or_else(|| words.clone(), |who| format!("{who}: {words}"));
+        if state.state.is_event() {
+            if self.events.len() < MAX_EVENTS {
+                self.events.push(DeviceEvent { at, subject: state.subject, kind: state.state, text });
+            }
+        } else if self.warnings.len() < self.ctx.limits.max_warnings {
+            self.warnings.push(format!("{} {text}", clock(at.time.unwrap_or(UnixMicros(0)))));
+        }
     }
 
     /// The fullest sample of a line becomes a reading.
@@ -294,7 +303,7 @@ impl<'c> Reader<'c> {
         info.warnings.truncate(self.ctx.limits.max_warnings);
         info.ranks = self.ranks.into_iter().collect();
         info.devices = self.devices.into_iter().collect();
-        Evidence { artifacts: vec![info], device_tables, ..Evidence::default() }
+        Evidence { artifacts: vec![info], device_tables, events: self.events, ..Evidence::default() }
     }
 }
 
@@ -387,6 +396,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
 mod tests {
     use super::*;
     use crate::read_upload;
+    use rankscope_model::LiveStateKind;
     use std::io::Cursor;
 
     fn read_text(text: &str) -> Evidence {
@@ -480,12 +490,26 @@ mod tests {
             r#"{"seq":3,"t":5,"type":"dropped","first":1,"last":2,"samples":70}"#,
             r#"{"seq":4,"t":5,"type":"state","subject":{"device":3},"state":"lost","detail":"GPU 3 has fallen off the bus."}"#,
             r#"{"seq":5,"t":6,"type":"weather"}"#,
+            r#"{"seq":6,"t":7,"type":"state","subject":{"device":2},"state":"not_supported","detail":"No power."}"#,
+            r#"{"seq":7,"t":8,"type":"state","subject":{"device":2},"state":"xid","detail":"Xid 79."}"#,
         ]
         .join("\n");
-        let warnings = read_text(&text).artifacts[0].warnings.join("\n");
-        for part in ["line 2", "70 samples", "GPU 3: GPU 3 has fallen"] {
+        let found = read_text(&text);
+        let warnings = found.artifacts[0].warnings.join("\n");
+        for part in ["line 2", "70 samples", "GPU 2: No power."] {
             assert!(warnings.contains(part), "{part}: {warnings}");
         }
+        assert!(!warnings.contains("fallen") && !warnings.contains("Xid"), "{warnings}");
+        let events: Vec<_> =
+            found.events.iter().map(|event| (event.at.time, event.kind, event.text.as_str())).collect();
+        assert_eq!(
+            events,
+            [
+                (Some(UnixMicros(5)), LiveStateKind::Lost, "GPU 3 has fallen off the bus."),
+                (Some(UnixMicros(8)), LiveStateKind::Xid, "GPU 2: Xid 79."),
+            ]
+        );
+        assert_eq!(found.events[0].at.place, rankscope_model::Place::Line(4));
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use crate::artifact::{ArtifactInfo, EvidenceRef};
 use crate::cause::CauseLabel;
 use crate::checklist::{Item, ItemStatus};
+use crate::live::LiveStateKind;
 use crate::subject::{Phase, Quantity, Subject};
-use crate::units::Bytes;
+use crate::units::{Bytes, UnixMicros};
 use serde::{Deserialize, Serialize};
 
 /// Value of [`Diagnosis::format`].
@@ -29,6 +30,24 @@ pub struct Diagnosis {
     pub findings: Vec<Finding>,
     /// What was read.
     pub artifacts: Vec<ArtifactInfo>,
+    /// What happened to cards, drivers and ranks while they were watched, in order of time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<RunEvent>,
+}
+
+/// Something that happened while a job was watched: a GPU was lost, an Xid, a rank that ended before the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunEvent {
+    /// When.
+    pub at: UnixMicros,
+    /// What it was from then on.
+    pub kind: LiveStateKind,
+    /// In a sentence, with the node where there are several.
+    pub text: String,
+    /// How often the same was told.
+    pub times: u32,
+    /// Where it stands.
+    pub evidence: EvidenceRef,
 }
 
 /// The first question answered.

@@ -5,6 +5,7 @@
 use crate::artifact::{ArtifactId, ArtifactInfo, Provenance};
 use crate::card::CardName;
 use crate::launch::LaunchEvidence;
+use crate::live::LiveStateKind;
 use crate::phase::PhaseMark;
 use crate::probe::ProbeEvidence;
 use crate::script::ScriptEvidence;
@@ -50,6 +51,9 @@ pub struct Evidence {
     /// Processes whose probe spoke, in the order of their logs.
     #[serde(default)]
     pub probes: Vec<ProbeEvidence>,
+    /// What happened to cards, drivers and ranks while they were watched, in the order of each file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<DeviceEvent>,
     /// Cards whose UUID was printed with their index, each once per file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cards: Vec<CardName>,
@@ -91,6 +95,7 @@ impl Evidence {
         join(&mut self.phases, other.phases);
         join(&mut self.launches, other.launches);
         join(&mut self.probes, other.probes);
+        join(&mut self.events, other.events);
     }
 
     /// `name`, with a number behind it if an artifact has it already: `nvidia-smi.txt (2)`.
@@ -141,6 +146,7 @@ impl Evidence {
             shift(&mut launch.at);
             launch.facts.iter_mut().for_each(|fact| shift(&mut fact.at));
         }
+        self.events.iter_mut().for_each(|event| shift(&mut event.at));
         for probe in &mut self.probes {
             shift(&mut probe.at);
             probe.facts_at.iter_mut().for_each(shift);
@@ -156,6 +162,19 @@ fn join<T>(all: &mut Vec<T>, mut more: Vec<T>) {
     } else {
         all.append(&mut more);
     }
+}
+
+/// A change of state of a card, the driver or a rank, as an agent told it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceEvent {
+    /// The line, with its time.
+    pub at: Provenance,
+    /// The card; `None` where it is about the driver or the node.
+    pub subject: Option<Subject>,
+    /// What it is from then on.
+    pub kind: LiveStateKind,
+    /// In a sentence.
+    pub text: String,
 }
 
 /// One reading of all devices of a node at one instant.

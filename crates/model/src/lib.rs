@@ -36,11 +36,12 @@ pub use comparison::{
     SpreadFigures,
 };
 pub use diagnosis::{
-    Cause, ChecklistEntry, Collect, DIAGNOSIS_FORMAT, Diagnosis, Finding, Imbalance, OpensAt, Severity, Verdict,
+    Cause, ChecklistEntry, Collect, DIAGNOSIS_FORMAT, Diagnosis, Finding, Imbalance, OpensAt, RunEvent, Severity,
+    Verdict,
 };
 pub use evidence::{
-    CallSite, DeviceRow, DeviceTable, Evidence, Frame, OomEvent, OtherProcess, ProcessListing, ProcessRow, Series,
-    SeriesAxis, SnapshotDevice, SnapshotEvidence, StepRecord, is_library_frame,
+    CallSite, DeviceEvent, DeviceRow, DeviceTable, Evidence, Frame, OomEvent, OtherProcess, ProcessListing, ProcessRow,
+    Series, SeriesAxis, SnapshotDevice, SnapshotEvidence, StepRecord, is_library_frame,
 };
 pub use facts::{CardFacts, InputFacts, Moment, PhasePeaks, RankInput, RunFacts};
 pub use figures::{
@@ -53,7 +54,7 @@ pub use live::{
     LiveMemory, LiveNode, LiveProcess, LiveProcesses, LiveRank, LiveRecord, LiveState, LiveStateKind,
 };
 pub use median::lower_median;
-pub use node_status::{DeviceStatus, LiveRunRef, NodeStatus, ProcessRole, ProcessStatus};
+pub use node_status::{DeviceStatus, LiveRunRef, NodeStatus, ProcessRole, ProcessStatus, RunStanding, Silence};
 pub use note::{ItemNote, OwnStatus};
 pub use phase::PhaseMark;
 pub use probe::{

@@ -288,9 +288,27 @@ pub enum LiveStateKind {
     NotSupported,
     /// The agent may not read something.
     NoPermission,
+    /// A rank holds no memory any more while others of its job on the node do.
+    RankGone,
     /// A state of a later version.
     #[serde(other)]
     Unknown,
+}
+
+impl LiveStateKind {
+    /// It happened at a moment, and belongs to what is told of a job; other states say what cannot be read.
+    pub fn is_event(self) -> bool {
+        match self {
+            Self::Ok
+            | Self::Lost
+            | Self::NoDriver
+            | Self::DriverRestarted
+            | Self::Xid
+            | Self::MigChanged
+            | Self::RankGone => true,
+            Self::NotSupported | Self::NoPermission | Self::Unknown => false,
+        }
+    }
 }
 
 /// Lines that were given up. The line that says so has the `seq` [`Self::last`].

@@ -40,6 +40,29 @@ pub struct LiveRunRef {
     pub title: String,
 }
 
+/// How a run whose job goes on stands.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunStanding {
+    /// Nodes on which the job was seen last.
+    pub nodes: u32,
+    /// The job has begun a little while ago and its cards still fill, one after the other: a difference may pass.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub filling: bool,
+    /// Who of them says nothing any more; what is shown of it is the last that is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<Silence>,
+}
+
+/// Somebody of whom nothing arrives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Silence {
+    /// The node. Absent for a run of probes alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// When something arrived last, by the server's clock.
+    pub since: UnixMicros,
+}
+
 /// One device or MIG slice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceStatus {
@@ -54,10 +77,13 @@ pub struct DeviceStatus {
     /// Used now; absent when the last read failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<Bytes>,
+    /// Where nothing can be read now: what it used last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_used: Option<Bytes>,
     /// Largest use of each of the last [`DeviceStatus::CELLS`] spans of [`DeviceStatus::CELL_SECONDS`] seconds, oldest
     /// first, one sign each: `0` to `9` in tenths of the capacity (`9` is 90 % and more), `.` where nothing is known.
     pub heat: String,
-    /// It holds clearly more than the cards of its job.
+    /// It holds clearly more than the cards of its job, and has for some seconds.
     pub outlier: bool,
     /// Utilisation of the SMs in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,6 +94,9 @@ pub struct DeviceStatus {
     /// Something other than [`LiveStateKind::Ok`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<LiveStateKind>,
+    /// Since when, by the node's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_since: Option<UnixMicros>,
     /// Who holds memory on it, ranks at home first.
     pub processes: Vec<ProcessStatus>,
 }

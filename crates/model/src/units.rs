@@ -113,9 +113,23 @@ pub struct Step(pub u64);
 #[serde(transparent)]
 pub struct UnixMicros(pub i64);
 
+impl UnixMicros {
+    /// The time of day in UTC, `14:03:10`.
+    pub fn clock(self) -> String {
+        let of_day = self.0.div_euclid(1_000_000).rem_euclid(86_400);
+        format!("{:02}:{:02}:{:02}", of_day / 3600, of_day / 60 % 60, of_day % 60)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_of_day_is_in_utc() {
+        assert_eq!(UnixMicros(1_764_467_297_999_999).clock(), "01:48:17");
+        assert_eq!(UnixMicros(-1).clock(), "23:59:59");
+    }
 
     #[test]
     fn bytes_are_shown_in_binary_units() {

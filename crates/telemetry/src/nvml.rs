@@ -95,17 +95,104 @@ impl fmt::Display for NvmlState {
     }
 }
 
-/// A failure in a few words.
+/// A failure in a few words, with what can be done about it. Every one has words of its own: those of the wrapper speak
+/// to its callers, not to people.
+#[allow(deprecated, reason = "a driver may still answer so")]
 pub(crate) fn words(error: &NvmlError) -> String {
     match error {
-        NvmlError::NoPermission => "no permission".into(),
-        NvmlError::NotSupported => "not supported by this device".into(),
-        NvmlError::GpuLost => "the GPU has fallen off the bus".into(),
-        NvmlError::ResetRequired => "the GPU needs a reset".into(),
+        NvmlError::NoPermission => {
+            "this user may not ask for it; run as root, or let the administrator allow it".into()
+        }
+        NvmlError::OperatingSystem => {
+            "the operating system keeps the GPU from this process; in a container, give it the device".into()
+        }
+        NvmlError::NotSupported | NvmlError::VgpuEccNotSupported => "not supported by this card".into(),
+        NvmlError::GpuLost => "the GPU has fallen off the bus; restart the node".into(),
+        NvmlError::ResetRequired => "the GPU needs a reset (nvidia-smi --gpu-reset, or restart the node)".into(),
+        NvmlError::InsufficientPower => "its power cables are not attached, or give too little".into(),
+        NvmlError::IrqIssue => "the kernel has trouble with its interrupts; restart the node".into(),
+        NvmlError::CorruptedInfoROM => "its infoROM is corrupted; the card needs service".into(),
+        NvmlError::Uninitialized | NvmlError::DriverNotLoaded => {
+            "the NVIDIA driver is not loaded; load it, or restart the node".into()
+        }
+        NvmlError::LibRmVersionMismatch => {
+            "library and kernel module differ in version; restart the node after the driver's update".into()
+        }
+        NvmlError::LibraryNotFound | NvmlError::LibloadingError(_) => {
+            "the driver's library cannot be loaded; install the driver anew".into()
+        }
+        NvmlError::FunctionNotFound | NvmlError::FailedToLoadSymbol(_) => {
+            "this driver does not have the call; a newer one does".into()
+        }
         NvmlError::InsufficientSize(_) => "the list kept growing while it was read".into(),
-        NvmlError::FunctionNotFound | NvmlError::FailedToLoadSymbol(_) => "this driver does not have the call".into(),
-        NvmlError::Unknown => "the driver gave no reason".into(),
-        NvmlError::UnexpectedVariant(code) => format!("NVML code {code}"),
-        other => other.to_string(),
+        NvmlError::InsufficientMemory => "the driver is out of host memory".into(),
+        NvmlError::InUse => "the GPU is in use in a way that does not allow it".into(),
+        NvmlError::Timeout => "the driver did not answer in time".into(),
+        NvmlError::NotFound | NvmlError::NoData => "the driver has nothing on it".into(),
+        NvmlError::InvalidArg => "the driver does not know this GPU any more; its number may have changed".into(),
+        NvmlError::UnexpectedVariant(code) => {
+            format!("the driver answered with a code that is not known here ({code})")
+        }
+        NvmlError::Utf8Error(_)
+        | NvmlError::NulError(_)
+        | NvmlError::StringTooLong { .. }
+        | NvmlError::IncorrectBits(_)
+        | NvmlError::GetPciInfoFailed
+        | NvmlError::PciInfoToCFailed => "the driver's answer cannot be understood".into(),
+        NvmlError::Unknown | NvmlError::AlreadyInitialized | NvmlError::SetReleaseFailed => {
+            "the driver gave no reason".into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_failure_has_words_of_ours_and_what_can_be_done_is_said() {
+        let all = [
+            NvmlError::StringTooLong { max_len: 1, actual_len: 2 },
+            NvmlError::UnexpectedVariant(77),
+            NvmlError::SetReleaseFailed,
+            NvmlError::GetPciInfoFailed,
+            NvmlError::PciInfoToCFailed,
+            NvmlError::Uninitialized,
+            NvmlError::InvalidArg,
+            NvmlError::NotSupported,
+            NvmlError::NoPermission,
+            NvmlError::NotFound,
+            NvmlError::InsufficientSize(None),
+            NvmlError::InsufficientPower,
+            NvmlError::DriverNotLoaded,
+            NvmlError::Timeout,
+            NvmlError::IrqIssue,
+            NvmlError::LibraryNotFound,
+            NvmlError::FunctionNotFound,
+            NvmlError::CorruptedInfoROM,
+            NvmlError::GpuLost,
+            NvmlError::ResetRequired,
+            NvmlError::OperatingSystem,
+            NvmlError::LibRmVersionMismatch,
+            NvmlError::InUse,
+            NvmlError::InsufficientMemory,
+            NvmlError::NoData,
+            NvmlError::VgpuEccNotSupported,
+            NvmlError::Unknown,
+        ];
+        for error in all {
+            let (ours, theirs) = (words(&error), error.to_string());
+            assert!(!ours.contains(&theirs) && !ours.contains("argument") && !ours.ends_with('.'), "{ours} / {theirs}");
+        }
+        let said = [
+            (NvmlError::NoPermission, "root"),
+            (NvmlError::GpuLost, "restart the node"),
+            (NvmlError::ResetRequired, "reset"),
+            (NvmlError::LibRmVersionMismatch, "restart"),
+            (NvmlError::NotSupported, "not supported by this card"),
+        ];
+        for (error, part) in said {
+            assert!(words(&error).contains(part), "{}", words(&error));
+        }
     }
 }

@@ -184,7 +184,7 @@ fn a_lost_gpu_keeps_its_row_and_does_not_change_the_others() {
         read("gpu total=1000 reserved=100 used=400\ngpu total=1000 code=15\ngpu total=1000 reserved=100 used=300\n");
     let used: Vec<_> = reading.table.devices.iter().map(|row| row.used.map(|used| used.0 / MIB)).collect();
     assert_eq!(used, [Some(400), None, Some(300)]);
-    assert_eq!(reading.warnings, ["GPU 1 cannot be read: the GPU has fallen off the bus."]);
+    assert_eq!(reading.warnings, ["GPU 1 cannot be read: the GPU has fallen off the bus; restart the node."]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use rankscope_app::{
     AuditLine, Backend, BackendError, BackendFuture, ComparedReports, LiveNow, MemberLine, NamedSnapshot,
     ProjectChoice, ProjectLine, RunProject, SetUp, Settings, SharedView, TokenLine, UserLine,
 };
-use rankscope_model::{ItemNote, Report, RunSummary, ShareInfo};
+use rankscope_model::{ItemNote, Report, RunStanding, RunSummary, ShareInfo};
 use std::sync::Arc;
 
 /// Lines of the record that its page shows.
@@ -122,7 +122,7 @@ impl Backend for Scoped {
         }
     }
 
-    fn goes_on(&self, run_id: String) -> BackendFuture<'_, bool> {
+    fn goes_on(&self, run_id: String) -> BackendFuture<'_, Option<RunStanding>> {
         Box::pin(async move {
             self.may_see(&run_id).await?;
             self.inner.goes_on(run_id).await

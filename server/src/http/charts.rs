@@ -87,6 +87,13 @@ pub async fn chart(
         query.to = Some(newest);
     }
     let report = state.service.store.report(&id, query.version).await?;
+    if query.last.is_some() {
+        // A run that is younger than what is asked for has no gap before its first sample.
+        let lines = report.figures.timeline.iter().flat_map(|timeline| &timeline.lines);
+        let first = lines.filter_map(|line| line.x.first().copied()).min();
+        let latest = query.to.map_or(i64::MAX, |to| to.saturating_sub(1_000_000));
+        query.from = query.from.map(|from| first.map_or(from, |first| from.max(first.min(latest))));
+    }
     chart_of(&state, report, &chart, query, state.live.as_ref()).await
 }
 

@@ -1,7 +1,7 @@
 //! What the live half counts about itself, as Prometheus text. Counters only go up; nothing here can fail or block.
 
 use super::batch::{Batch, Lines};
-use crate::metrics::head;
+use crate::metrics::{Histogram, head};
 use rankscope_model::LiveRecord;
 use std::{
     fmt::Write,
@@ -13,10 +13,10 @@ use std::{
 };
 
 /// Upper bounds of the acknowledgement-time histogram, in seconds; 250 ms is what is promised at the 99th percentile.
-const ACK_BUCKETS: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
+const ACK_BOUNDS: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 
 /// All counters of the live half.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Counters {
     batches: AtomicU64,
     lines: AtomicU64,
@@ -27,10 +27,26 @@ pub struct Counters {
     refused: AtomicU64,
     dropped_lines: AtomicU64,
     dropped_samples: AtomicU64,
-    ack_buckets: [AtomicU64; ACK_BUCKETS.len()],
-    ack_count: AtomicU64,
-    ack_micros: AtomicU64,
+    acknowledge: Histogram,
     watchers: Arc<AtomicU64>,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            batches: AtomicU64::default(),
+            lines: AtomicU64::default(),
+            samples: AtomicU64::default(),
+            duplicate_batches: AtomicU64::default(),
+            duplicate_lines: AtomicU64::default(),
+            gaps: AtomicU64::default(),
+            refused: AtomicU64::default(),
+            dropped_lines: AtomicU64::default(),
+            dropped_samples: AtomicU64::default(),
+            acknowledge: Histogram::new(&ACK_BOUNDS),
+            watchers: Arc::default(),
+        }
+    }
 }
 
 /// What is counted by looking at the state.
@@ -101,14 +117,7 @@ impl Counters {
 
     /// A batch was acknowledged, so long after it had arrived.
     pub fn acknowledged(&self, took: Duration) {
-        let seconds = took.as_secs_f64();
-        for (bound, bucket) in ACK_BUCKETS.iter().zip(&self.ack_buckets) {
-            if seconds <= *bound {
-                bucket.fetch_add(1, Relaxed);
-            }
-        }
-        self.ack_count.fetch_add(1, Relaxed);
-        self.ack_micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Relaxed);
+        self.acknowledge.observe(took);
     }
 
     /// A browser listens.
@@ -148,14 +157,8 @@ impl Counters {
             head(&mut out, name, "gauge", help);
             let _ = writeln!(out, "{name} {value}");
         }
-        let name = "rankscope_live_acknowledge_seconds";
-        head(&mut out, name, "histogram", "From a batch that has arrived to its acknowledgement, the disk included.");
-        for (bound, bucket) in ACK_BUCKETS.iter().zip(&self.ack_buckets) {
-            let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {}", bucket.load(Relaxed));
-        }
-        let count = self.ack_count.load(Relaxed);
-        let seconds = Duration::from_micros(self.ack_micros.load(Relaxed)).as_secs_f64();
-        let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {seconds}\n{name}_count {count}");
+        let help = "From a batch that has arrived to its acknowledgement, the disk included.";
+        self.acknowledge.render(&mut out, "rankscope_live_acknowledge_seconds", help);
         out
     }
 }

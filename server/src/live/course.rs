@@ -110,16 +110,35 @@ impl Course {
         newest.take_while(move |(time, _)| *time >= from).copied()
     }
 
+    /// Least and most from one time to another, what held at the first included. `None` for a course that began later.
+    pub fn range(&self, from: i64, to: i64) -> Option<(u64, u64)> {
+        let mut range: Option<(u64, u64)> = None;
+        for (time, value) in self.recent.iter().rev().skip_while(|(time, _)| *time > to) {
+            let (least, most) = range.unwrap_or((*value, *value));
+            range = Some((least.min(*value), most.max(*value)));
+            if *time <= from {
+                return range;
+            }
+        }
+        None
+    }
+
     /// The last sample.
     pub fn last(&self) -> Option<(i64, u64)> {
         self.last
     }
 
-    /// The course as points, ascending: of each span its largest value (at its beginning), and every recent sample.
+    /// The course as points, ascending: of each span its largest value (at its beginning), and every recent sample. A
+    /// span of which only the end is recent is told as long as its largest value is not among those samples.
     pub fn points(&self) -> Vec<(i64, u64)> {
         let from = self.recent.front().map_or(i64::MAX, |(time, _)| *time);
         let begin = |span: &Span| span.number.saturating_mul(self.width);
-        let before = self.spans.iter().filter(|span| begin(span).saturating_add(self.width) <= from);
+        let is_told = |span: &&Span| {
+            let end = begin(span).saturating_add(self.width);
+            let of_span = || self.recent.iter().take_while(|(time, _)| *time < end).map(|(_, value)| *value);
+            end <= from || (begin(span) < from && of_span().max() < Some(span.max))
+        };
+        let before = self.spans.iter().filter(is_told);
         before.map(|span| (begin(span), span.max)).chain(self.recent.iter().copied()).collect()
     }
 
@@ -176,6 +195,28 @@ mod tests {
             prop_assert!(course.points().is_sorted_by_key(|(time, _)| *time));
             prop_assert_eq!(course.cells(i64::MIN).len(), CELLS);
         }
+    }
+
+    #[test]
+    fn a_spike_that_has_just_left_the_recent_samples_stands_in_its_span() {
+        let mut course = Course::default();
+        // The spike and the first sample that stays are of one span.
+        for (second, value) in [(0, 9), (3, 1), (302, 1)] {
+            course.push(second * 1_000_000, value);
+        }
+        assert_eq!(course.points(), [(0, 9), (3_000_000, 1), (302_000_000, 1)]);
+    }
+
+    #[test]
+    fn a_range_holds_what_stood_at_its_beginning() {
+        let mut course = Course::default();
+        for (second, value) in [(0, 9), (4, 3), (8, 5), (12, 7)] {
+            course.push(second * 1_000_000, value);
+        }
+        let range = |from: i64, to: i64| course.range(from * 1_000_000, to * 1_000_000);
+        assert_eq!(range(2, 8), Some((3, 9)));
+        assert_eq!(range(4, 8), Some((3, 5)));
+        assert_eq!(range(-1, 8), None, "it was not there yet");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::{Live, counters::Watcher, lock, view};
 use futures_util::{Stream, stream};
-use rankscope_model::{DeviceStatus, NodeStatus};
+use rankscope_model::{DeviceStatus, NodeStatus, RunStanding};
 use serde::Serialize;
 use std::{
     collections::HashMap,
@@ -36,6 +36,9 @@ pub struct Notice {
     pub at: i64,
     /// What, in a sentence.
     pub text: String,
+    /// When it stood no longer, if it does not now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<i64>,
 }
 
 /// How a run stands.
@@ -49,6 +52,10 @@ pub struct RunTick {
     pub diagnosed_at: i64,
     /// The job has ended.
     pub ended: bool,
+    /// Whether its nodes still speak.
+    pub standing: RunStanding,
+    /// The same in words.
+    pub word: String,
     /// What was found while it ran, oldest first.
     pub notices: Vec<Notice>,
 }
@@ -138,9 +145,9 @@ impl Hub {
         runs.retain(|_, sender| !sender.borrow().ended);
     }
 
-    /// Whether the run is told about now.
-    pub fn follows(&self, run: &str) -> bool {
-        lock(&self.runs).contains_key(run)
+    /// How a run that is told about now stands.
+    pub fn standing(&self, run: &str) -> Option<RunStanding> {
+        lock(&self.runs).get(run).map(|ticks| ticks.borrow().standing.clone())
     }
 }
 

@@ -8,6 +8,7 @@ pub use runs::{Follower, follow};
 pub use webhook::Webhook;
 
 pub mod batch;
+mod bounds;
 mod counters;
 mod course;
 mod hub;
@@ -19,6 +20,7 @@ mod record;
 mod runs;
 mod sources;
 pub mod state;
+mod tellings;
 #[cfg(test)]
 mod testing;
 mod view;
@@ -32,7 +34,7 @@ use bytes::Bytes;
 use counters::{Counters, Standing};
 use flate2::{Compression, write::GzEncoder};
 use hub::Hub;
-use rankscope_model::{LiveBatch, LiveLine, LiveRunRef, NodeStatus};
+use rankscope_model::{LiveBatch, LiveLine, LiveRunRef, NodeStatus, RunStanding};
 use state::State;
 use std::{
     collections::{BTreeSet, HashMap},
@@ -159,7 +161,12 @@ impl Live {
         });
         let Ok(Some((budget, unpacking))) = turn.await else { return Err(Refused::Busy) };
         let unpacked = body.clone();
-        let batch = tokio::task::spawn_blocking(move || batch::read(&unpacked, gzip)).await;
+        let read = move || {
+            let batch = batch::read(&unpacked, gzip)?;
+            bounds::check(&batch)?;
+            Ok(batch)
+        };
+        let batch = tokio::task::spawn_blocking(read).await;
         drop(unpacking);
         let batch = batch.map_err(|_| Refused::Failed { is_full: false })?.map_err(Refused::Batch)?;
         let (answer, answered) = oneshot::channel();
@@ -176,6 +183,13 @@ impl Live {
         match answer {
             Ok(Answer::Kept(last)) => Ok(last),
             Ok(Answer::Gap(known)) => Err(Refused::Gap(known)),
+            Ok(Answer::Elsewhere(node)) => {
+                let why = format!(
+                    "The field node names another node than before: this source is of {node:?}. A source is one run of one \
+                     agent and has one node; an agent that is given another name begins a source of its own."
+                );
+                Err(Refused::Batch(BatchError::Invalid(why)))
+            }
             Ok(Answer::Failed { is_full }) => Err(Refused::Failed { is_full }),
             Err(_) => Err(Refused::Failed { is_full: false }),
         }
@@ -244,9 +258,9 @@ impl Live {
         self.counters.render(standing)
     }
 
-    /// Whether a run is of a job that goes on.
-    pub fn follows(&self, run: &str) -> bool {
-        self.hub.follows(run)
+    /// How a run stands whose job goes on, as far as is known.
+    pub fn standing(&self, run: &str) -> Option<RunStanding> {
+        self.hub.standing(run)
     }
 
     /// Ends the streams of all browsers; they come back when the server does.

@@ -23,6 +23,9 @@ pub struct NodeRecord {
     lost: (u64, u64),
 }
 
+/// What happens to the cards so soon after a job's last process is part of how it ended.
+const AFTERMATH: i64 = 10_000_000;
+
 /// The record of a job on a node: the cards on which its processes hold memory, from when it began.
 pub fn of_job(name: &str, node: &Node, key: &str) -> Option<NodeRecord> {
     let job = node.jobs.get(key)?;
@@ -37,7 +40,8 @@ pub fn of_job(name: &str, node: &Node, key: &str) -> Option<NodeRecord> {
         .iter()
         .chain(node.moments.quiet())
         .filter(|moment| (job.first..last).contains(&moment.time));
-    let states = node.states.iter().filter(|(time, state)| (job.first..last).contains(time) && is_of_job(state));
+    let until = last.saturating_add(AFTERMATH);
+    let states = node.states.iter().filter(|(time, state)| (job.first..until).contains(time) && is_of_job(state));
     Some(NodeRecord {
         node: name.to_owned(),
         source: node.source.clone(),

@@ -5,6 +5,7 @@ use super::{
     Live, Webhook, lock,
     record::{self, NodeRecord},
     state::{GRACE, Job, Node, Probe, State},
+    tellings::{self, Kind, Ripe, Tellings},
     view::is_silent,
 };
 use crate::{
@@ -12,9 +13,10 @@ use crate::{
     service::Service,
     store::{LiveEvent, LiveStep, new_id, now},
 };
-use rankscope_model::{CauseLabel, Diagnosis, LiveRunRef, Report, RunInfo, Severity, UnixMicros, Verdict};
+use rankscope_diagnosis::Policy;
+use rankscope_model::{LiveRunRef, Report, RunInfo, RunStanding, Silence, UnixMicros};
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -26,8 +28,11 @@ const LOOK: Duration = Duration::from_secs(1);
 const DIAGNOSE_EVERY: i64 = 3_000_000;
 /// And no more than a tenth of the time goes into it.
 const SHARE: i64 = 10;
-/// A node that is silent for so long has no jobs any more.
+/// Once all nodes that speak have no process of a job any more, one that is silent is waited for so long. The same for
+/// a probe that did not say that it ends.
 const LOST: i64 = 900_000_000;
+/// A probe of which nothing arrives for so long is silent: it speaks at each step, and steps can be long.
+const PROBE_SILENT: i64 = 120_000_000;
 /// A probe may come before the agent lists its process; so long it is waited for.
 const PROBE_WAITS: i64 = 10_000_000;
 /// A probe that ended is over after this.
@@ -35,10 +40,10 @@ const PROBE_GRACE: i64 = 5_000_000;
 /// Events older than this are not told any more when the server comes back.
 const TELL_WITHIN: i64 = 3_600_000_000;
 
-/// A finding is told once it has stood for so long: what passes while ranks start or end is none.
-const NOTICE_AFTER: i64 = 3_000_000;
-/// What goes out of the house waits longer, because it is told once.
-const EVENT_AFTER: i64 = 10_000_000;
+/// A job's cards count as filling for at most so long after it began.
+const FILLS_WITHIN: i64 = 180_000_000;
+/// A card has stopped to fill when it has risen no further for so long.
+const FILLED_AFTER: i64 = 10_000_000;
 
 /// What following needs.
 #[derive(Debug, Clone)]
@@ -64,6 +69,10 @@ struct JobNow {
     evidence: u64,
     /// All its processes are gone.
     gone: bool,
+    /// Who of it says nothing any more.
+    silent: Vec<Silence>,
+    /// It has begun a little while ago, and its cards still fill one after the other.
+    filling: bool,
 }
 
 /// A run that goes on.
@@ -73,10 +82,8 @@ struct OpenRun {
     evidence: u64,
     /// Not before this is it diagnosed again.
     not_before: i64,
-    /// What was told of it already.
-    told: HashSet<Telling>,
-    /// What is to be told when it has stood for long enough.
-    pending: BTreeMap<Telling, Pending>,
+    /// What was told of it, and what is to be.
+    tellings: Tellings,
     is_new: bool,
     /// The title that it was given here last.
     title: Option<String>,
@@ -84,32 +91,8 @@ struct OpenRun {
     is_renamed: bool,
     /// It was deleted, or could not be kept: its job is left alone.
     given_up: bool,
-}
-
-/// Something that is told once of a run.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Telling {
-    /// In the browser, by what it is about.
-    Notice(String),
-    /// To people outside, by its kind.
-    Event(&'static str),
-}
-
-impl Telling {
-    fn waits(&self) -> i64 {
-        match self {
-            Self::Notice(_) => NOTICE_AFTER,
-            Self::Event(_) => EVENT_AFTER,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Pending {
-    /// When it was found first, of a time without end in between.
-    since: i64,
-    /// As it was found last.
-    text: String,
+    /// As it was told last.
+    standing: RunStanding,
 }
 
 /// Follows the jobs until the server ends.
@@ -118,7 +101,8 @@ pub async fn follow(follower: Follower) {
     match follower.service.store.open_live_runs().await {
         Ok(rows) => {
             for row in rows {
-                let run = OpenRun { is_new: false, ..OpenRun::new(row.run.clone()) };
+                let tellings = follower.remembered(&row.run).await;
+                let run = OpenRun { is_new: false, tellings, ..OpenRun::new(row.run.clone()) };
                 // Of two for one job, as an older version may have left them, the newer goes on.
                 if let Some(older) = open.insert(row.key.clone(), run) {
                     follower.end_without(&older.id).await;
@@ -159,7 +143,10 @@ pub async fn follow(follower: Follower) {
             if due || job.gone {
                 follower.renew(&key, &job, run).await;
             }
-            follower.tell(run, now).await;
+            if !job.gone {
+                follower.stand(run, job.standing());
+            }
+            follower.tell(run, now, job.filling).await;
             if job.gone {
                 open.remove(&key);
             }
@@ -177,12 +164,12 @@ impl OpenRun {
             id,
             evidence: 0,
             not_before: 0,
-            told: HashSet::new(),
-            pending: BTreeMap::new(),
+            tellings: Tellings::default(),
             is_new: true,
             title: None,
             is_renamed: false,
             given_up: false,
+            standing: RunStanding::default(),
         }
     }
 }
@@ -191,6 +178,11 @@ impl JobNow {
     /// One process on one card is no job whose ranks could differ. Who starts a probe wants to see it.
     fn is_run(&self) -> bool {
         self.ranks >= 2 || self.world_size >= 2 || !self.probes.is_empty()
+    }
+
+    fn standing(&self) -> RunStanding {
+        let nodes = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
+        RunStanding { nodes, filling: self.filling, silent: self.silent.clone() }
     }
 }
 
@@ -233,14 +225,25 @@ fn jobs(state: &State, now: i64) -> BTreeMap<String, JobNow> {
         job.began = if job.began == 0 { probe.began } else { job.began.min(probe.began) };
         job.evidence = job.evidence.max(probe.evidence);
     }
+    for job in on_their_own.values_mut().filter(|job| !job.gone) {
+        let heard = job.probes.iter().filter_map(|source| state.probes().get(source)).map(|probe| probe.heard).max();
+        let silent = heard.filter(|heard| now.saturating_sub(*heard) > PROBE_SILENT);
+        job.silent.extend(silent.map(|heard| Silence { node: None, since: UnixMicros(heard) }));
+    }
     found.append(&mut on_their_own);
     found
 }
 
 /// A job out of its parts on the nodes. A part that ended before the others began is of an earlier job with the same
 /// name; one that ended before the others did is still of this one.
+///
+/// Silence is no end: of a node of which nothing arrives nobody knows what its processes do. A job has ended when its
+/// processes are gone from a list; where some nodes say so and others are silent for long, the job has lost those.
 fn job_of(parts: &[(&String, &Node, &Job)], now: i64) -> JobNow {
-    let goes_on = |(_, node, part): &&(&String, &Node, &Job)| !is_gone(node, part, now);
+    let some_are_gone = parts.iter().any(|(_, node, part)| is_gone(node, part));
+    let goes_on = |(_, node, part): &&(&String, &Node, &Job)| {
+        !(is_gone(node, part) || (some_are_gone && now.saturating_sub(node.heard) > LOST))
+    };
     let gone = !parts.iter().any(|part| goes_on(&part));
     let last = parts.iter().map(|(_, _, part)| part.last).max().unwrap_or(0);
     let began = parts
@@ -256,13 +259,46 @@ fn job_of(parts: &[(&String, &Node, &Job)], now: i64) -> JobNow {
         job.world_size = job.world_size.max(part.world_size.unwrap_or(0));
         job.began = job.began.min(part.first);
         job.evidence = job.evidence.max(node.evidence);
+        if !gone && !is_gone(node, part) && (node.ended || is_silent(node, now)) {
+            job.silent.push(Silence { node: Some((*name).clone()), since: UnixMicros(node.heard) });
+        }
     }
+    job.filling = !gone && is_filling(parts.iter().filter(goes_on), &job, now);
     job
 }
 
-fn is_gone(node: &Node, job: &Job, now: i64) -> bool {
-    let listed_gone = job.gone_since.is_some_and(|since| node.time.saturating_sub(since) >= GRACE);
-    listed_gone || (is_silent(node, now) && now.saturating_sub(node.heard) > LOST)
+/// Whether the cards of a job still fill, one after the other, as they do when it begins: ranks are to come, or a card
+/// other than the fullest rises. That one does not count: that it rises alone is what there is to tell.
+fn is_filling<'a>(parts: impl Iterator<Item = &'a (&'a String, &'a Node, &'a Job)>, job: &JobNow, now: i64) -> bool {
+    let policy = Policy::default();
+    let mut is_young = false;
+    let mut cards: Vec<(u64, bool)> = Vec::new();
+    for (_, node, part) in parts {
+        // The node's own clock, as far as it has gone on since it was heard.
+        let here = node.time.saturating_add(now.saturating_sub(node.heard).max(0));
+        let age = here.saturating_sub(part.first);
+        if age >= FILLS_WITHIN {
+            continue;
+        }
+        is_young = true;
+        let lately = here.saturating_sub(FILLED_AFTER);
+        if age < FILLED_AFTER {
+            return true;
+        }
+        for device in part.subjects.iter().filter_map(|subject| node.device(*subject)) {
+            let most = |from, to| device.course.between(from, to).map(|(_, used)| used).max().unwrap_or(0);
+            let (before, now) = (most(part.first, lately), most(lately, here));
+            cards.push((before.max(now), policy.differs(now, before)));
+        }
+    }
+    let fullest = cards.iter().map(|(used, _)| *used).max();
+    let others_rise = cards.iter().any(|(used, rises)| *rises && Some(*used) != fullest);
+    let is_complete = u32::try_from(job.ranks).is_ok_and(|ranks| ranks >= job.world_size);
+    is_young && (others_rise || !is_complete)
+}
+
+fn is_gone(node: &Node, job: &Job) -> bool {
+    job.gone_since.is_some_and(|since| node.time.saturating_sub(since) >= GRACE)
 }
 
 /// The job of the nodes that a probe is a process of.
@@ -339,10 +375,10 @@ impl Follower {
         });
         match self.service.keep_live_run(&run.id, begin, texts, ended).await {
             Ok(report) => {
-                let is_new = std::mem::replace(&mut run.is_new, false);
+                run.is_new = false;
                 run.evidence = job.evidence;
                 self.retitle(run, &report, title(key, job)).await;
-                self.say(run, &report, is_new, ended.is_some()).await;
+                self.say(run, &report, ended.is_some()).await;
             }
             Err(problem) if problem.kind() == ProblemKind::NotFound => {
                 tracing::info!(run = run.id, "a run whose job goes on was deleted; the job is left alone");
@@ -366,50 +402,55 @@ impl Follower {
         run.title = Some(title);
     }
 
+    /// Tells browsers when nodes of a run fall silent, or speak again.
+    fn stand(&self, run: &mut OpenRun, standing: RunStanding) {
+        if run.is_new || run.standing == standing {
+            return;
+        }
+        run.standing = standing.clone();
+        self.live.hub.tick(&run.id, |tick| {
+            tick.word = rankscope_app::run_word(&standing);
+            tick.standing = standing;
+        });
+    }
+
     /// Shows browsers how the run stands, and takes note of what is to be told.
-    async fn say(&self, run: &mut OpenRun, report: &Report, is_new: bool, has_ended: bool) {
+    async fn say(&self, run: &mut OpenRun, report: &Report, has_ended: bool) {
         let at = report.diagnosed_at.0;
-        self.live.hub.tick(&run.id, |tick| (tick.version, tick.diagnosed_at) = (report.version, at));
-        let mut found: BTreeMap<Telling, String> = BTreeMap::new();
-        for finding in report.diagnosis.findings.iter().filter(|finding| finding.severity != Severity::Info) {
-            let telling = Telling::Notice(format!("{:?}/{:?}", finding.item, finding.label));
-            if is_new {
-                // Who opens the page sees it there.
-                run.told.insert(telling);
-            } else {
-                found.entry(telling).or_insert_with(|| finding.claim.clone());
+        let found = tellings::found_in(&report.diagnosis);
+        let shown = run.tellings.take(found, at);
+        self.live.hub.tick(&run.id, |tick| {
+            (tick.version, tick.diagnosed_at) = (report.version, at);
+            for notice in &mut tick.notices {
+                if let Some((_, stands)) = shown.iter().find(|(number, _)| *number == notice.number) {
+                    // The first moment at which it stood no longer.
+                    notice.ended = if *stands { None } else { notice.ended.or(Some(at)) };
+                }
             }
-        }
-        found.extend(events(&report.diagnosis).into_iter().map(|(kind, text)| (Telling::Event(kind), text)));
-        found.retain(|telling, _| !run.told.contains(telling));
-        run.pending.retain(|telling, _| found.contains_key(telling));
-        for (telling, text) in found {
-            run.pending.entry(telling).or_insert_with(|| Pending { since: at, text: String::new() }).text = text;
-        }
+        });
         if has_ended {
             // What stands at the end will not pass.
-            self.tell(run, i64::MAX).await;
+            self.tell(run, i64::MAX, false).await;
             self.live.hub.tick(&run.id, |tick| tick.ended = true);
         }
     }
 
     /// Tells what has stood for long enough.
-    async fn tell(&self, run: &mut OpenRun, now: i64) {
-        let is_ripe = |telling: &Telling, pending: &mut Pending| now.saturating_sub(pending.since) >= telling.waits();
-        let ripe: Vec<(Telling, Pending)> = run.pending.extract_if(.., is_ripe).collect();
-        for (telling, Pending { since, text }) in ripe {
-            run.told.insert(telling.clone());
-            let kind = match telling {
-                Telling::Notice(_) => {
-                    self.live.hub.tick(&run.id, |tick| {
-                        let number = tick.notices.last().map_or(1, |notice| notice.number + 1);
-                        tick.notices.push(super::Notice { number, at: since, text });
-                    });
-                    continue;
-                }
-                Telling::Event(kind) => kind,
+    async fn tell(&self, run: &mut OpenRun, now: i64, filling: bool) {
+        for Ripe { kind, number, claim, since, text } in run.tellings.ripe(now, filling) {
+            let Some(name) = kind.outside() else {
+                let mut shown = 0;
+                self.live.hub.tick(&run.id, |tick| {
+                    shown = tick.notices.last().map_or(1, |notice| notice.number + 1);
+                    tick.notices.push(super::Notice { number: shown, at: since, text, ended: None });
+                });
+                run.tellings.shown_as(&kind, shown);
+                continue;
             };
-            let event = LiveEvent { run: run.id.clone(), kind: kind.to_owned(), text };
+            let name = if number > 1 { format!("{name}/{number}") } else { name.to_owned() };
+            // Plain texts and numbers: writing them as JSON cannot fail.
+            let claim = serde_json::to_string(&claim).unwrap_or_default();
+            let event = LiveEvent { run: run.id.clone(), kind: name, text, claim };
             match self.service.store.remember_event(&event).await {
                 Ok(true) => {
                     tracing::info!(run = event.run, kind = event.kind, text = event.text, "found while the job runs");
@@ -421,6 +462,22 @@ impl Follower {
                 Err(error) => tracing::warn!(%error, "an event could not be remembered, so it is not told"),
             }
         }
+    }
+
+    /// What was told of a run before this server began.
+    async fn remembered(&self, run: &str) -> Tellings {
+        let mut tellings = Tellings::default();
+        match self.service.store.told_events(run).await {
+            Ok(events) => {
+                for event in events {
+                    if let Some(kind) = Kind::of_outside(&event.kind) {
+                        tellings.remember(kind, serde_json::from_str(&event.claim).unwrap_or_default());
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(%error, run, "what was told of a run could not be read"),
+        }
+        tellings
     }
 
     async fn tell_unsent(&self, webhook: &Webhook) {
@@ -467,32 +524,6 @@ impl Follower {
             state.touch(&node);
         }
     }
-}
-
-/// What people are told of a diagnosis, each kind once per run.
-fn events(diagnosis: &Diagnosis) -> Vec<(&'static str, String)> {
-    let mut events = Vec::new();
-    if diagnosis.verdict == Verdict::Imbalance {
-        events.push(("imbalance", diagnosis.summary.clone()));
-    }
-    let is_context = |label: CauseLabel| {
-        matches!(
-            label,
-            CauseLabel::CtxNoSetDevice
-                | CauseLabel::CkptNoMapLocation
-                | CauseLabel::HelperThreadOrLibCtx
-                | CauseLabel::CtxInWorkerProcesses
-                | CauseLabel::HardcodedOrDefaultDevice
-                | CauseLabel::ObjectCollectiveDevice
-        )
-    };
-    let grave = diagnosis.findings.iter().filter(|finding| finding.severity != Severity::Info);
-    let leak = grave.into_iter().find(|finding| {
-        finding.item == rankscope_model::Item::DeviceVisibility && finding.label.is_none_or(is_context)
-            || finding.label.is_some_and(is_context)
-    });
-    events.extend(leak.map(|finding| ("context_leak", finding.claim.clone())));
-    events
 }
 
 fn not_kept(run: &OpenRun, problem: &Problem) {
@@ -558,11 +589,70 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_falls_silent_ends_its_jobs_late() {
+    fn a_node_that_falls_silent_is_named_and_ends_no_job() {
         let mut state = State::default();
         apply(&mut state, "a", S, vec![processes(ranks(0, "j"))]);
-        assert!(!jobs(&state, S + LOST)["j"].gone);
-        assert!(jobs(&state, S + LOST + 2 * S)["j"].gone);
+        assert!(jobs(&state, 2 * S)["j"].silent.is_empty());
+        let silence = |since| Silence { node: Some("a".into()), since: UnixMicros(since) };
+        for later in [15 * S, LOST + 2 * S, 86_400 * S] {
+            let job = &jobs(&state, later)["j"];
+            assert_eq!((job.gone, job.silent.as_slice()), (false, &[silence(S)][..]), "{later}");
+        }
+        // An agent that ended in order says nothing more from then on.
+        apply(&mut state, "a", 20 * S, vec![processes(ranks(0, "j"))]);
+        assert!(jobs(&state, 20 * S)["j"].silent.is_empty());
+        apply(&mut state, "a", 21 * S, vec![LiveRecord::End]);
+        assert_eq!(jobs(&state, 21 * S)["j"].silent, [silence(21 * S)]);
+        // What it says when it is back decides.
+        apply(&mut state, "a", 90_000 * S, vec![processes(vec![])]);
+        apply(&mut state, "a", 90_000 * S + GRACE, vec![processes(vec![])]);
+        assert!(jobs(&state, 90_000 * S + GRACE)["j"].gone);
+    }
+
+    #[test]
+    fn a_job_fills_while_cards_beside_the_fullest_rise_and_not_for_ever() {
+        use super::super::testing::memory;
+        const G: u64 = 1 << 30;
+        let fill = |used: &dyn Fn(u64, u64) -> u64, world_size: u32, until: i64| {
+            let mut state = State::default();
+            let mut list = ranks(0, "j");
+            list.extend([rank_process(2, 102, 2, "j")]);
+            for process in &mut list {
+                process.rank.as_mut().unwrap().world_size = Some(world_size);
+            }
+            apply(&mut state, "a", S, vec![node(&[device(0), device(1), device(2)]), processes(list.clone())]);
+            for second in 1..=u64::try_from(until).unwrap() {
+                let figures: Vec<[u64; 1]> = (0..3).map(|card| [used(card, second)]).collect();
+                let columns: Vec<(u32, &[u64])> = (0..).zip(figures.iter().map(|one| &one[..])).collect();
+                let at = i64::try_from(second).unwrap() * S;
+                apply(&mut state, "a", at, vec![memory(&columns), processes(list.clone())]);
+            }
+            jobs(&state, until * S)["j"].filling
+        };
+        // One card after the other, twenty seconds each.
+        let in_turns = |card: u64, second: u64| (second.saturating_sub(card * 20).min(20) + 1) * G;
+        assert!(fill(&in_turns, 3, 5) && fill(&in_turns, 3, 45));
+        assert!(!fill(&in_turns, 3, 75), "all are full");
+        let one_grows = |card: u64, second: u64| if card == 1 { second * G } else { 5 * G };
+        assert!(!fill(&one_grows, 3, 40), "one alone is what there is to tell");
+        let waves = |card: u64, second: u64| (20 + 5 * ((second + card) % 4)) * G;
+        assert!(!fill(&waves, 3, 30));
+        assert!(fill(&waves, 8, 30), "ranks are to come");
+        assert!(!fill(&waves, 8, 185), "but they are not waited for without end");
+    }
+
+    #[test]
+    fn a_job_whose_speaking_nodes_have_no_process_any_more_has_ended() {
+        let mut state = State::default();
+        for name in ["a", "b"] {
+            apply(&mut state, name, S, vec![processes(ranks(if name == "a" { 0 } else { 2 }, "j"))]);
+        }
+        apply(&mut state, "a", 2 * S, vec![processes(vec![])]);
+        let later = 2 * S + LOST;
+        apply(&mut state, "a", later, vec![processes(vec![])]);
+        assert_eq!(jobs(&state, later - S)["j"].silent.len(), 1, "b may still be at it");
+        assert!(!jobs(&state, later - S)["j"].gone);
+        assert!(jobs(&state, later + S)["j"].gone);
     }
 
     #[test]

@@ -18,6 +18,8 @@ use std::{
 
 /// A job whose processes are gone for so long has ended; one that comes back later is another.
 pub const GRACE: i64 = 30_000_000;
+/// A rank that is in no list for so long, while others of its job are, has ended.
+const RANK_GRACE: i64 = 10_000_000;
 /// A clock may be ahead of ours by so much.
 const AHEAD: i64 = 60_000_000;
 /// The lists of all cards of a node are gathered within this time: one or more at each of the ticks of a second.
@@ -33,7 +35,7 @@ const MAX_DEVICES: usize = 512;
 const MAX_PROCESSES: usize = 4096;
 const MAX_JOBS: usize = 64;
 const MAX_PROBES: usize = 8192;
-const MAX_STATES: usize = 32;
+const MAX_STATES: usize = 64;
 const MAX_WARNINGS: usize = 16;
 /// Longest text that is kept of a line, in characters.
 const MAX_TEXT: usize = 240;
@@ -85,7 +87,10 @@ pub struct Node {
     pub moments: Moments,
     /// Lines and samples of memory that the agent had to give up.
     pub lost: (u64, u64),
-    /// How far the node's clock was ahead, in microseconds, when it was too far.
+    /// When that happened last.
+    #[serde(default)]
+    pub lost_at: Option<i64>,
+    /// How far the node's clock was ahead, in microseconds, while it is too far.
     pub clock_ahead: Option<i64>,
     /// Version of the last change.
     pub version: u64,
@@ -112,6 +117,9 @@ pub struct Device {
     pub health: Option<LiveDeviceHealth>,
     /// Something other than well, with words.
     pub trouble: Option<(LiveStateKind, String)>,
+    /// Since when.
+    #[serde(default)]
+    pub trouble_since: Option<i64>,
 }
 
 /// A job's part on one node.
@@ -129,6 +137,20 @@ pub struct Job {
     pub world_size: Option<u32>,
     /// Cards on which its processes hold memory.
     pub subjects: BTreeSet<Subject>,
+    /// Ranks that are in no list any more while others are.
+    #[serde(default)]
+    pub missing: BTreeMap<Rank, Missing>,
+}
+
+/// A rank that is in no list any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// Since when.
+    pub since: i64,
+    /// Where it held memory.
+    pub card: Option<Subject>,
+    /// It was said.
+    pub told: bool,
 }
 
 /// A process that speaks for itself.
@@ -269,7 +291,14 @@ impl Node {
             Ok(at) => self.devices.get_mut(at),
             Err(_) if self.devices.len() >= MAX_DEVICES => None,
             Err(at) => {
-                let device = Device { subject, course: Course::default(), used: None, health: None, trouble: None };
+                let device = Device {
+                    subject,
+                    course: Course::default(),
+                    used: None,
+                    health: None,
+                    trouble: None,
+                    trouble_since: None,
+                };
                 self.devices.insert(at, device);
                 self.shape = version;
                 self.devices.get_mut(at)
@@ -283,6 +312,7 @@ impl Node {
             self.clock_ahead = Some(line.t.0.saturating_sub(received));
             received
         } else {
+            self.clock_ahead = None;
             line.t.0
         };
         self.time = self.time.max(time);
@@ -303,6 +333,7 @@ impl Node {
             LiveRecord::Dropped(LiveDropped { first, last, samples }) => {
                 let lines = last.saturating_sub(*first).saturating_add(1);
                 self.lost = (self.lost.0.saturating_add(lines), self.lost.1.saturating_add(*samples));
+                self.lost_at = Some(received);
                 (self.shape, self.evidence) = (version, version);
             }
             LiveRecord::End => {
@@ -383,7 +414,9 @@ impl Node {
         }
         processes.sort_by_key(|process| (process.subject, process.pid));
         let listed = Arc::new(Listed { listing: listed.listing, processes });
-        self.jobs(name, &listed.processes, time);
+        if self.jobs(name, &listed.processes, time) {
+            (self.shape, self.evidence) = (version, version);
+        }
 
         let same = |a: &LiveProcess, b: &LiveProcess| (a.subject, a.pid, &a.rank) == (b.subject, b.pid, &b.rank);
         let is_same = self.listed.as_ref().is_some_and(|before| {
@@ -422,8 +455,9 @@ impl Node {
         })
     }
 
-    fn jobs(&mut self, name: &str, processes: &[LiveProcess], time: i64) {
-        let mut seen: BTreeSet<String> = BTreeSet::new();
+    /// Takes note of the jobs in a list; whether a rank of one was found to have ended, or to be back.
+    fn jobs(&mut self, name: &str, processes: &[LiveProcess], time: i64) -> bool {
+        let mut seen: BTreeMap<String, BTreeSet<Rank>> = BTreeMap::new();
         for process in processes {
             let Some(rank) = process.rank.as_ref().filter(|rank| rank.helper_of.is_none()) else { continue };
             let key = rank.job.clone().filter(|job| !job.is_empty()).unwrap_or_else(|| format!("node:{name}"));
@@ -441,10 +475,84 @@ impl Node {
             job.ranks.insert(rank.rank, process.pid);
             job.world_size = rank.world_size.or(job.world_size);
             job.subjects.insert(process.subject);
-            seen.insert(key);
+            seen.entry(key).or_default().insert(rank.rank);
         }
-        for (_, job) in self.jobs.iter_mut().filter(|(key, _)| !seen.contains(*key)) {
+        for (_, job) in self.jobs.iter_mut().filter(|(key, _)| !seen.contains_key(*key)) {
             job.gone_since.get_or_insert(time);
+            // They all end: none of them before the others.
+            job.missing.retain(|_, missing| missing.told);
+        }
+        let said: Vec<(i64, LiveState)> =
+            seen.iter().flat_map(|(key, ranks)| self.ranks_that_ended(name, key, ranks, time)).collect();
+        let is_news = !said.is_empty();
+        for (time, state) in said {
+            self.remember(time, state);
+        }
+        is_news
+    }
+
+    /// What is to be said of a job's ranks: which have ended while others go on, and which of those are back.
+    fn ranks_that_ended(&mut self, name: &str, key: &str, here: &BTreeSet<Rank>, time: i64) -> Vec<(i64, LiveState)> {
+        let is_out = |card: Subject| {
+            let parent = card.device().map(Subject::Device);
+            [Some(card), parent].into_iter().flatten().any(|card| {
+                self.device(card).and_then(|device| device.trouble.as_ref()).is_some_and(|(kind, _)| {
+                    // A card that does not answer lists nobody, so nothing is known of who is on it.
+                    matches!(kind, LiveStateKind::Lost | LiveStateKind::NoPermission | LiveStateKind::NotSupported)
+                })
+            })
+        };
+        let card_of = |rank: Rank| {
+            let of_rank = self.listed.iter().flat_map(|listed| &listed.processes).filter(|process| {
+                let is_it = |known: &rankscope_model::LiveRank| known.rank == rank && known.helper_of.is_none();
+                process.rank.as_ref().is_some_and(is_it) && super::view::job_key(name, process).as_deref() == Some(key)
+            });
+            of_rank.max_by_key(|process| process.used).map(|process| process.subject)
+        };
+        let Some(mut job) = self.jobs.get(key).cloned() else { return Vec::new() };
+        let mut said = Vec::new();
+        let pid = |job: &Job, rank: Rank| job.ranks.get(&rank).map_or_else(String::new, |pid| format!(" (PID {pid})"));
+        for rank in here {
+            if let Some(Missing { card, told: true, .. }) = job.missing.remove(rank) {
+                let detail = format!("Rank {}{} holds GPU memory again.", rank.0, pid(&job, *rank));
+                said.push((time, LiveState { subject: card, state: LiveStateKind::Ok, detail }));
+            }
+        }
+        let gone: Vec<Rank> = job.ranks.keys().filter(|rank| !here.contains(rank)).copied().collect();
+        for rank in &gone {
+            let begin = || Missing { since: time, card: card_of(*rank), told: false };
+            let missing = *job.missing.entry(*rank).or_insert_with(begin);
+            let is_over = time.saturating_sub(missing.since) >= RANK_GRACE && !missing.card.is_some_and(is_out);
+            // Where most are gone the job ends, and the rest is late.
+            if !missing.told && is_over && gone.len() < here.len() {
+                job.missing.insert(*rank, Missing { told: true, ..missing });
+                let place = missing.card.map_or_else(String::new, |card| format!(" on {card}"));
+                let others = match here.len() {
+                    1 => "another one of its job on this node does".to_owned(),
+                    n => format!("{n} others of its job on this node do"),
+                };
+                let (rank, pid) = (rank.0, pid(&job, *rank));
+                let detail = format!("Rank {rank}{pid}{place} ended: it holds no GPU memory any more, while {others}.");
+                said.push((missing.since, LiveState { subject: missing.card, state: LiveStateKind::RankGone, detail }));
+            }
+        }
+        self.jobs.insert(key.to_owned(), job);
+        said
+    }
+
+    /// Keeps what happened, in order of time. When it is too much, what is told again goes first.
+    fn remember(&mut self, time: i64, state: LiveState) {
+        let at = self.states.partition_point(|(known, _)| *known <= time);
+        self.states.insert(at, (time, state));
+        if self.states.len() > MAX_STATES {
+            let same =
+                |a: &LiveState, b: &LiveState| (a.subject, a.state, &a.detail) == (b.subject, b.state, &b.detail);
+            let is_again = |(at, (_, state)): (usize, &(i64, LiveState))| {
+                let before = self.states.iter().take(at).any(|(_, earlier)| same(earlier, state));
+                before.then_some(at)
+            };
+            let again = self.states.iter().enumerate().find_map(is_again);
+            self.states.remove(again.unwrap_or(0));
         }
     }
 
@@ -454,18 +562,18 @@ impl Node {
         match state.subject {
             Some(subject) => {
                 if let Some(device) = self.device_mut(subject, version) {
+                    let is_same = device.trouble.as_ref().is_some_and(|(kind, _)| *kind == state.state);
+                    let since = device.trouble_since.filter(|_| is_same).unwrap_or(time);
                     device.trouble = is_trouble.then(|| (state.state, state.detail.clone()));
+                    device.trouble_since = is_trouble.then_some(since);
                     if state.state == LiveStateKind::Lost {
-                        device.used = None;
+                        (device.used, device.health) = (None, None);
                     }
                 }
             }
             None => self.trouble = is_trouble.then(|| state.clone()),
         }
-        self.states.push_back((time, state));
-        if self.states.len() > MAX_STATES {
-            self.states.pop_front();
-        }
+        self.remember(time, state);
         (self.shape, self.evidence) = (version, version);
     }
 }
@@ -562,7 +670,66 @@ mod tests {
         apply(&mut state, now + 1, vec![(now + 1, memory(&[(0, &[9])]))]);
         let node = &state.nodes()["a"];
         assert_eq!(node.device(Subject::Device(0)).unwrap().course.last(), Some((now + 1, 9)));
-        assert!(node.clock_ahead.is_some());
+        assert!(node.clock_ahead.is_none(), "it is right again");
+        apply(&mut state, now + 2, vec![(now + 2 * AHEAD, memory(&[(0, &[9])]))]);
+        assert!(state.nodes()["a"].clock_ahead.is_some());
+    }
+
+    #[test]
+    fn a_rank_that_ends_before_the_others_is_said_once_and_an_end_of_all_is_not() {
+        let second = 1_000_000;
+        let list = |ranks: &[u32]| processes(ranks.iter().map(|n| rank_process(*n, 100 + n, *n, "j")).collect());
+        let mut state = State::default();
+        let devices = [0, 1, 2, 3].map(device);
+        apply(&mut state, second, vec![(second, node(&devices)), (second, list(&[0, 1, 2, 3]))]);
+        let said = |state: &State| -> Vec<(i64, LiveStateKind, String)> {
+            let states = state.nodes()["a"].states.iter();
+            states.map(|(time, state)| (*time, state.state, state.detail.clone())).collect()
+        };
+        for n in 5..=30 {
+            apply(&mut state, n * second, vec![(n * second, list(&[0, 1, 3]))]);
+        }
+        let ended = "Rank 2 (PID 102) on GPU 2 ended: it holds no GPU memory any more, while 3 others of its job on this node do.";
+        assert_eq!(said(&state), [(5 * second, LiveStateKind::RankGone, ended.to_owned())]);
+        apply(&mut state, 31 * second, vec![(31 * second, list(&[0, 1, 2, 3]))]);
+        assert_eq!(said(&state)[1].2, "Rank 2 (PID 102) holds GPU memory again.");
+        // The end: one stays a little longer.
+        for n in 32..=60 {
+            apply(&mut state, n * second, vec![(n * second, list(&[0]))]);
+        }
+        apply(&mut state, 61 * second, vec![(61 * second, list(&[]))]);
+        assert_eq!(said(&state).len(), 2, "{:?}", said(&state));
+    }
+
+    #[test]
+    fn a_rank_on_a_card_that_does_not_answer_is_not_known_to_have_ended() {
+        let second = 1_000_000;
+        let list = |ranks: &[u32]| processes(ranks.iter().map(|n| rank_process(*n, 100 + n, *n, "j")).collect());
+        let mut state = State::default();
+        let lost = LiveState { subject: Some(Subject::Device(2)), state: LiveStateKind::Lost, detail: "Lost.".into() };
+        let begin = vec![(second, node(&[0, 1, 2].map(device))), (second, list(&[0, 1, 2]))];
+        apply(&mut state, second, begin);
+        apply(&mut state, 2 * second, vec![(2 * second, LiveRecord::State(lost))]);
+        for n in 3..=40 {
+            apply(&mut state, n * second, vec![(n * second, list(&[0, 1]))]);
+        }
+        let node = &state.nodes()["a"];
+        assert_eq!(node.states.len(), 1);
+        assert_eq!(node.device(Subject::Device(2)).unwrap().trouble_since, Some(2 * second));
+    }
+
+    #[test]
+    fn an_error_without_end_does_not_push_out_what_happened_before() {
+        let mut state = State::default();
+        let told = |kind, detail: &str| {
+            LiveRecord::State(LiveState { subject: Some(Subject::Device(0)), state: kind, detail: detail.into() })
+        };
+        apply(&mut state, 1, vec![(1, node(&[device(0)])), (2, told(LiveStateKind::Lost, "lost"))]);
+        for n in 0..500 {
+            apply(&mut state, 10 + n, vec![(10 + n, told(LiveStateKind::Xid, "Xid 31"))]);
+        }
+        let states = &state.nodes()["a"].states;
+        assert_eq!((states.len(), states[0].1.state), (MAX_STATES, LiveStateKind::Lost));
     }
 
     #[test]

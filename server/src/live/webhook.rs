@@ -85,7 +85,12 @@ mod tests {
     #[test]
     fn the_text_is_plain_and_leads_to_the_run() {
         let webhook = Webhook::new("https://hooks.example/x", "http://scope.example/").unwrap();
-        let event = LiveEvent { run: "r".into(), kind: "imbalance".into(), text: "GPU 0 > others <b>".into() };
+        let event = LiveEvent {
+            run: "r".into(),
+            kind: "imbalance".into(),
+            text: "GPU 0 > others <b>".into(),
+            ..LiveEvent::default()
+        };
         let body: serde_json::Value = serde_json::from_str(&webhook.body("A & B", &event)).unwrap();
         assert_eq!(body["text"], "A &amp; B: GPU 0 &gt; others &lt;b&gt;\nhttp://scope.example/runs/r");
     }
@@ -129,7 +134,8 @@ mod tests {
         let begin = crate::store::LiveStep::Begin { key: "j".into(), started: 1 };
         let text = vec![("a.txt".to_owned(), "words".to_owned())];
         service.keep_live_run("r", Some((info, begin)), text, None).await.unwrap();
-        let event = LiveEvent { run: "r".into(), kind: "imbalance".into(), text: "GPU 0".into() };
+        let claim = "{}".to_owned();
+        let event = LiveEvent { run: "r".into(), kind: "imbalance".into(), text: "GPU 0".into(), claim };
         assert!(service.store.remember_event(&event).await.unwrap());
         assert!(!service.store.remember_event(&event).await.unwrap(), "once per run");
         assert_eq!(service.store.unsent_events(0).await.unwrap(), std::slice::from_ref(&event));

@@ -42,12 +42,14 @@ pub struct Job {
 }
 
 /// What became of a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Every line up to and with this one is on disk.
     Kept(u64),
     /// Lines after this one are missing, and nothing says why.
     Gap(u64),
+    /// Its source has said before that it is of this node, and now names another.
+    Elsewhere(String),
     /// It could not be written.
     Failed {
         /// The disk is full.
@@ -87,7 +89,7 @@ impl Writer {
         let (log, recovered) =
             Log::open(folder, segment_bytes, from, &mut |head, body| match batch::read(&body, head.gzip) {
                 Ok(mut batch) => {
-                    sources.take(&batch.source, batch.last, head.received);
+                    sources.take(&batch, head.received);
                     if let Some(known) = head.known {
                         batch.keep_after(known);
                     }
@@ -164,8 +166,11 @@ impl Writer {
                     self.counters.gap();
                     let _ = job.answer.send(Answer::Gap(known));
                 }
+                Judged::Elsewhere { node } => {
+                    let _ = job.answer.send(Answer::Elsewhere(node));
+                }
                 Judged::New { known } => {
-                    befores.push(self.sources.take(&job.batch.source, job.batch.last, job.received));
+                    befores.push(self.sources.take(&job.batch, job.received));
                     new.push((job, known));
                 }
             }

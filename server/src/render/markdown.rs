@@ -1,6 +1,6 @@
 //! A report as Markdown, for an issue or a chat. Strangers' text is escaped: it stays text.
 
-use super::words::{confidence, mark, percent, places, plain, remedy_parts, speaks_of};
+use super::words::{confidence, event_line, mark, percent, places, plain, remedy_parts, speaks_of};
 use rankscope_model::{Bytes, Report};
 use std::fmt::Write;
 
@@ -13,6 +13,7 @@ pub fn markdown(report: &Report) -> String {
     let _ = writeln!(out, "**{}.** {}\n", diagnosis.verdict.title(), text(&diagnosis.summary));
     figures(&mut out, report);
     causes(&mut out, report);
+    events(&mut out, report);
 
     let _ = writeln!(out, "## Checklist\n\n| stage | item | status |\n|---|---|---|");
     for entry in &diagnosis.checklist {
@@ -61,6 +62,17 @@ fn figures(out: &mut String, report: &Report) {
     }
     if let Some(at) = &imbalance.at {
         let _ = writeln!(out, "| seen | {} |", text(&at.text));
+    }
+    out.push('\n');
+}
+
+fn events(out: &mut String, report: &Report) {
+    if report.diagnosis.events.is_empty() {
+        return;
+    }
+    out.push_str("## What happened\n\n");
+    for event in &report.diagnosis.events {
+        let _ = writeln!(out, "- {}", text(&event_line(event)));
     }
     out.push('\n');
 }

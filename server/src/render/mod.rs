@@ -64,6 +64,7 @@ mod tests {
             version: 2,
             diagnosed_at: UnixMicros(0),
             diagnosis: Diagnosis {
+                events: vec![],
                 format: DIAGNOSIS_FORMAT.into(),
                 verdict: Verdict::Imbalance,
                 summary: "GPU 0 is fuller because the other processes also opened a context on it.".into(),

@@ -1,6 +1,6 @@
 //! A report in the terminal: verdict, figures, causes with their reasons, checklist, the next step, files.
 
-use super::words::{confidence, mark, percent, places, plain, remedy_parts, speaks_of};
+use super::words::{confidence, event_line, mark, percent, places, plain, remedy_parts, speaks_of};
 use rankscope_model::{Bytes, Cause, ItemStatus, Quantity, Report, Stage, Verdict};
 use std::collections::HashSet;
 
@@ -31,6 +31,7 @@ pub fn terminal(report: &Report, terminal: Terminal) -> String {
     verdict(&mut page, report);
     figures(&mut page, report);
     causes(&mut page, report);
+    events(&mut page, report);
     checklist(&mut page, report);
     next(&mut page, report);
     files(&mut page, report);
@@ -87,6 +88,16 @@ fn figures(page: &mut Page, report: &Report) {
         imbalance.explained_bytes.map(|bytes| format!("{} explained by the first cause", value(quantity, bytes))),
     );
     page.wrapped("  ", &facts.join(" · "));
+}
+
+fn events(page: &mut Page, report: &Report) {
+    if report.diagnosis.events.is_empty() {
+        return;
+    }
+    page.heading("What happened");
+    for event in &report.diagnosis.events {
+        page.wrapped("  ", &plain(&event_line(event)));
+    }
 }
 
 fn causes(page: &mut Page, report: &Report) {

@@ -1,7 +1,7 @@
 //! Words that both text forms share.
 
 use crate::visible::bends;
-use rankscope_model::{ArtifactInfo, EvidenceRef, ItemStatus};
+use rankscope_model::{ArtifactInfo, EvidenceRef, ItemStatus, RunEvent};
 use std::fmt::Write;
 
 /// Text of strangers as one harmless line: no control characters, so no terminal obeys it and no layout breaks, and no
@@ -9,6 +9,12 @@ use std::fmt::Write;
 pub fn plain(text: &str) -> String {
     let shown = text.chars().filter(|sign| !bends(*sign));
     shown.map(|sign| if sign.is_control() { ' ' } else { sign }).collect::<String>().trim().to_owned()
+}
+
+/// `14:03:10  GPU 3 is lost (2 times), node-a.live.jsonl:17`: an event as a line.
+pub fn event_line(event: &RunEvent) -> String {
+    let times = if event.times > 1 { format!(" ({} times)", event.times) } else { String::new() };
+    format!("{}  {}{times}, {}", event.at.clock(), event.text.trim_end_matches('.'), event.evidence)
 }
 
 /// A mark that tells the states apart without colour.

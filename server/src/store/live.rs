@@ -52,14 +52,16 @@ pub struct LiveRunRow {
 }
 
 /// Something that happened to a run and is to be told.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LiveEvent {
     /// The run.
     pub run: String,
-    /// `imbalance`, `context_leak`.
+    /// `imbalance`, `context_leak`; of a further claim with its number, `imbalance/2`.
     pub kind: String,
     /// What happened.
     pub text: String,
+    /// What makes it this claim and no other, as JSON.
+    pub claim: String,
 }
 
 impl Store {
@@ -296,13 +298,14 @@ impl Store {
     /// Remembers an event; `false` if it was remembered before.
     pub async fn remember_event(&self, event: &LiveEvent) -> Result<bool, StoreError> {
         let inserted = sqlx::query(
-            "INSERT INTO live_events (run_id, kind, text, created_at) VALUES ($1, $2, $3, $4) \
+            "INSERT INTO live_events (run_id, kind, text, created_at, claim) VALUES ($1, $2, $3, $4, $5) \
              ON CONFLICT (run_id, kind) DO NOTHING",
         )
         .bind(&event.run)
         .bind(&event.kind)
         .bind(plain(&event.text))
         .bind(now().0)
+        .bind(plain(&event.claim))
         .execute(&self.pool)
         .await?;
         Ok(inserted.rows_affected() > 0)
@@ -311,15 +314,23 @@ impl Store {
     /// Events that were not sent yet, oldest first, and none from before `since`.
     pub async fn unsent_events(&self, since: i64) -> Result<Vec<LiveEvent>, StoreError> {
         let rows = sqlx::query(
-            "SELECT run_id, kind, text FROM live_events WHERE sent_at IS NULL AND created_at >= $1 ORDER BY created_at",
+            "SELECT run_id, kind, text, claim FROM live_events WHERE sent_at IS NULL AND created_at >= $1 \
+             ORDER BY created_at",
         )
         .bind(since)
         .fetch_all(&self.pool)
         .await?;
-        let event = |row: &DbRow| {
-            Ok(LiveEvent { run: row.try_get("run_id")?, kind: row.try_get("kind")?, text: row.try_get("text")? })
-        };
-        rows.iter().map(event).collect()
+        rows.iter().map(live_event).collect()
+    }
+
+    /// Everything that was told of a run, oldest first.
+    pub async fn told_events(&self, run: &str) -> Result<Vec<LiveEvent>, StoreError> {
+        let rows =
+            sqlx::query("SELECT run_id, kind, text, claim FROM live_events WHERE run_id = $1 ORDER BY created_at")
+                .bind(run)
+                .fetch_all(&self.pool)
+                .await?;
+        rows.iter().map(live_event).collect()
     }
 
     /// An event was sent.
@@ -342,6 +353,15 @@ struct FileRow {
     sha256: String,
     object_key: String,
     infos: String,
+}
+
+fn live_event(row: &DbRow) -> Result<LiveEvent, StoreError> {
+    Ok(LiveEvent {
+        run: row.try_get("run_id")?,
+        kind: row.try_get("kind")?,
+        text: row.try_get("text")?,
+        claim: row.try_get("claim")?,
+    })
 }
 
 fn live_run(row: &DbRow) -> Result<LiveRunRow, StoreError> {

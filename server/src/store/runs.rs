@@ -538,6 +538,7 @@ pub(super) mod tests {
             version,
             diagnosed_at: now(),
             diagnosis: Diagnosis {
+                events: vec![],
                 format: DIAGNOSIS_FORMAT.into(),
                 verdict: Verdict::Imbalance,
                 summary: summary.into(),

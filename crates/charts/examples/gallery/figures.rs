@@ -408,6 +408,7 @@ pub fn report() -> Report {
         version: 1,
         diagnosed_at: UnixMicros(1_702_723_267_000_000),
         diagnosis: Diagnosis {
+            events: vec![],
             format: rankscope_model::DIAGNOSIS_FORMAT.to_owned(),
             verdict: Verdict::Imbalance,
             summary: "GPU 0 is 24 % fuller than the median card because the other seven ranks also opened a CUDA \

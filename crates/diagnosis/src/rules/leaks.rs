@@ -6,6 +6,7 @@ use crate::combine::{Claim, Ledger, Mechanism};
 use crate::imbalance::Source;
 use crate::policy::{Policy, weight};
 use crate::steps::{Key, is_training};
+use crate::tables::TableView;
 use crate::words;
 use rankscope_model::{Bytes, CauseLabel, ItemStatus, Phase, Provenance, Severity, StepRecord, Subject};
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,16 +47,25 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
     }
 }
 
-/// Without step records: over a series of readings one card grows steadily, and the others stay what they were.
+/// Without step records: over a series of readings one card grows steadily, and the others do not. Cards that wave up and
+/// down with their steps are held against each other by the lowest that each comes down to.
 fn over_readings(case: &Case, ledger: &mut Ledger) {
     let Some((comparison, spread)) = &case.on_cards else { return };
     let (Source::Tables(series), [card]) = (&comparison.source, spread.heaviest.as_slice()) else { return };
     if spread.is_low_outlier {
         return;
     }
+    let views = || series.iter().filter_map(|index| case.tables.get(*index));
     let readings = |subject: Subject| -> Vec<(u64, &Provenance)> {
-        let views = series.iter().filter_map(|index| case.tables.get(*index));
-        views.filter_map(|view| view.gpu(subject)).filter_map(|gpu| Some((gpu.used?, &gpu.row.at))).collect()
+        views().filter_map(|view| view.gpu(subject)).filter_map(|gpu| Some((gpu.used?, &gpu.row.at))).collect()
+    };
+    // By time, where the tables have one: readings are taken where something changes, and so not evenly.
+    let timed = |subject: Subject| -> Vec<(i64, u64)> {
+        let place = |(at, view): (usize, &TableView)| {
+            let time = view.table.time.map_or_else(|| i64::try_from(at).unwrap_or(i64::MAX), |time| time.0);
+            Some((time, view.gpu(subject)?.used?))
+        };
+        views().enumerate().filter_map(place).collect()
     };
     let values = |subject: Subject| readings(subject).iter().map(|(used, _)| *used).collect::<Vec<_>>();
     let others = || comparison.values.iter().map(|(subject, _)| *subject).filter(|subject| subject != card);
@@ -64,14 +74,20 @@ fn over_readings(case: &Case, ledger: &mut Ledger) {
         matches!((values.iter().min(), values.iter().max()), (Some(min), Some(max)) if !case.policy.differs(*max, *min))
     };
     let own = readings(*card);
-    let (Some((first, _)), Some((last, _))) = (own.first(), own.last()) else { return };
-    if !grows_steadily(&values(*card), case.policy) || !others().all(is_steady) {
+    let floors = floors(&timed(*card), case.policy);
+    let is_level = |subject: Subject| is_level(&self::floors(&timed(subject), case.policy), case.policy);
+    let (grown, how, others_do) = if grows_steadily(&values(*card), case.policy) && others().all(is_steady) {
+        (values(*card), "", "stay what they were")
+    } else if grows_steadily(&floors, case.policy) && others().all(is_level) {
+        (floors, ", at its lowest,", "come down to what they were again and again")
+    } else {
         return;
-    }
+    };
+    let (Some(first), Some(last)) = (grown.first(), grown.last()) else { return };
     let label = CauseLabel::PerStepLeak;
     let refs = case.refs(own.iter().map(|(_, at)| *at));
     let text = format!(
-        "{card} grows from {} to {} over {} readings while the other cards stay what they were.",
+        "{card} grows{how} from {} to {} over {} readings while the other cards {others_do}.",
         Bytes(*first),
         Bytes(*last),
         own.len()
@@ -88,6 +104,29 @@ fn over_readings(case: &Case, ledger: &mut Ledger) {
     ledger.status(label.item(), ItemStatus::Suspect);
     let (item, severity) = (label.item(), Severity::Warning);
     ledger.claim(Claim { item, label: Some(label), severity, confidence: 0.9, text, ranks: vec![], refs });
+}
+
+/// The lowest of each of some stretches of equal length: where memory waves up and down, what is kept in between. Empty
+/// where a stretch has too few readings to have seen a wave come down.
+fn floors(readings: &[(i64, u64)], policy: &Policy) -> Vec<u64> {
+    let (Some((first, _)), Some((last, _))) = (readings.first(), readings.last()) else { return Vec::new() };
+    let span = i128::from(*last) - i128::from(*first) + 1;
+    let mut lowest: Vec<(u64, usize)> = vec![(u64::MAX, 0); policy.growth_points];
+    for (time, used) in readings {
+        let part = (i128::from(*time) - i128::from(*first)).saturating_mul(lowest.len() as i128) / span;
+        if let Some((low, count)) = usize::try_from(part).ok().and_then(|part| lowest.get_mut(part)) {
+            (*low, *count) = ((*low).min(*used), *count + 1);
+        }
+    }
+    let are_seen = lowest.iter().all(|(_, count)| *count >= policy.floor_readings);
+    if are_seen { lowest.into_iter().map(|(low, _)| low).collect() } else { Vec::new() }
+}
+
+/// In its second half no higher than in its first: the middle one of each.
+fn is_level(floors: &[u64], policy: &Policy) -> bool {
+    let (early, late) = floors.split_at(floors.len() / 2);
+    let middle = crate::stats::lower_median;
+    matches!((middle(early), middle(late)), (Some(early), Some(late)) if !policy.differs(late, early))
 }
 
 /// One subject's growth.
@@ -195,6 +234,13 @@ mod tests {
         let noise: Vec<u64> = (0..10).map(|n| (2000 + (n % 2) * 500) * MIB).collect();
         assert!(!grows_steadily(&noise, &policy));
         assert!(!grows_steadily(&leak[..4], &policy));
+        let waves: Vec<(i64, u64)> = (0..80).map(|n: i64| (n, (4096 + n.unsigned_abs() % 4 * 2000) * MIB)).collect();
+        let low = floors(&waves, &policy);
+        assert!(is_level(&low, &policy) && !grows_steadily(&low, &policy));
+        let lifted: Vec<(i64, u64)> = waves.iter().map(|(n, used)| (*n, used + n.unsigned_abs() * 40 * MIB)).collect();
+        let low = floors(&lifted, &policy);
+        assert!(grows_steadily(&low, &policy) && !is_level(&low, &policy));
+        assert!(floors(&waves[..12], &policy).is_empty(), "too few to tell");
         let saw: Vec<u64> = (0..60).map(|n| (4096 + n % 20 * 200) * MIB).collect();
         assert!(!grows_steadily(&saw, &policy));
     }

@@ -22,6 +22,9 @@ const FAILURES: u8 = 3;
 /// just ended is missing once.
 const LOOKS: u8 = 3;
 
+/// Letters of `CUDA_VISIBLE_DEVICES` that are sent: sixteen cards by UUID are some 700.
+const LONGEST_LIST: usize = 1000;
+
 /// Whether the lists of processes were whole.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Listing {
@@ -317,7 +320,8 @@ impl Assembler {
             local_rank: identity.local_rank,
             world_size: identity.world_size,
             job,
-            visible_devices: identity.visible_devices.clone(),
+            // What a server takes.
+            visible_devices: identity.visible_devices.as_ref().map(|list| list.chars().take(LONGEST_LIST).collect()),
             helper_of: identity.helper_of,
         })
     }
@@ -417,10 +421,9 @@ fn after(standing: Standing, value: &Result<Bytes, Refusal>) -> Standing {
 fn sentence(subject: Subject, value: &Result<Bytes, Refusal>) -> String {
     match value {
         Ok(_) => String::new(),
-        Err(Refusal::Lost(words)) => format!(
-            "{subject} is lost: {words}. The kernel's log says more (dmesg, \"NVRM\"); it needs a reset or a restart of the \
-             node."
-        ),
+        Err(Refusal::Lost(words)) => {
+            format!("{subject} is lost: {words}. The kernel's log says more (dmesg, \"NVRM\").")
+        }
         Err(Refusal::NoDriver(words) | Refusal::Other(words)) => format!("{subject} does not answer: {words}."),
         Err(Refusal::NotSupported) => format!("{subject} does not tell its used memory."),
         Err(Refusal::NoPermission) => format!("{subject} does not tell this user its used memory."),

@@ -20,7 +20,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use rankscope_model::{
-    ArtifactInfo, Collect, Diagnosis, Item, Quantity, Report, RunSummary, SeriesAxis, Subject, Verdict,
+    ArtifactInfo, Collect, Diagnosis, Item, Quantity, Report, RunStanding, RunSummary, SeriesAxis, Subject, Verdict,
 };
 use serde::{Deserialize, Serialize};
 use std::{fmt::Write, sync::Arc};
@@ -101,6 +101,10 @@ pub struct RunAnswer {
     next: Option<NextStep>,
     /// The files as uploaded.
     files: Vec<FileAnswer>,
+    /// For a run whose job goes on, as far as is known: on how many nodes, and which of them are silent, since when.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    live: Option<RunStanding>,
 }
 
 /// The one most telling thing to collect next.
@@ -301,6 +305,7 @@ pub async fn get_run(
     let Report { run, version, diagnosed_at, diagnosis, next, .. } =
         state.service.store.report(&id, query.version).await?;
     let files = file_answers(state.service.store.artifacts(&id).await?, diagnosis.artifacts.len());
+    let live = state.live.as_ref().and_then(|live| live.standing(&id));
     Ok(Json(RunAnswer {
         url: run_url(&run.id),
         id: run.id,
@@ -311,6 +316,7 @@ pub async fn get_run(
         diagnosis,
         next: next.map(|(item, collect)| NextStep { item, collect }),
         files,
+        live,
     }))
 }
 
