@@ -18,6 +18,7 @@ pub fn report() -> Report {
             causes: vec![],
             checklist: vec![],
             findings: vec![],
+            events: vec![],
             artifacts: vec![],
         },
         figures: Figures::default(),

@@ -198,6 +198,7 @@ mod tests {
             causes: vec![],
             checklist: vec![],
             findings: vec![],
+            events: vec![],
             artifacts: files.iter().map(artifact).collect(),
         })
     }

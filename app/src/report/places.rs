@@ -309,6 +309,7 @@ mod tests {
             causes: vec![cause],
             checklist: vec![],
             findings: vec![],
+            events: vec![],
             artifacts: vec![artifact],
         }
     }
