@@ -104,6 +104,35 @@ test("a finding that comes while the report is open is a quiet notice", async ({
   await expect(page.getByRole("heading", { level: 1 })).toContainText("GPU 0", { timeout: 10_000 });
 });
 
+test("a card that is lost and a node that falls silent are told, and the run stays open", async ({ page, request }) => {
+  test.slow();
+  const name = `lost-${Date.now()}`;
+  const agent = new Agent(request, name);
+  await agent.send(-2, node(4), memory(4, 60_000), ranks(4, 60_000, `slurm:7${Date.now() % 100_000}`));
+  await page.goto("/live");
+  const card = page.getByRole("region", { name: `Node ${name}` });
+  await agent.send(0, {
+    type: "state",
+    subject: { device: 2 },
+    state: "lost",
+    detail: "The GPU fell off the bus: restart it or the machine.",
+  });
+  await expect(card.getByRole("listitem").nth(2)).toContainText(/since \d\d:\d\d:\d\d/, { timeout: 10_000 });
+
+  await card.getByRole("link", { name: /Slurm job/ }).click();
+  await page.waitForURL(/\/runs\/[^/]+$/);
+  await expect(page.getByText(/fell off the bus/).first()).toBeVisible({ timeout: 15_000 });
+  // Nothing more is sent.
+  const said = page.getByText(new RegExp(`No word from ${name} since`)).first();
+  await expect(said).toBeVisible({ timeout: 30_000 });
+  await page.reload();
+  await expect(said).toBeVisible();
+  // It speaks again.
+  await agent.send(0, memory(4, 60_000));
+  await expect(page.getByText("The job is running").first()).toBeVisible({ timeout: 15_000 });
+  await expect(said).toHaveCount(0);
+});
+
 test("the timeline of a live run is read at the full rate, and its end is followed", async ({ page, request }) => {
   test.slow();
   const name = `rate-${Date.now()}`;

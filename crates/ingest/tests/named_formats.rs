@@ -178,7 +178,7 @@ const SAMPLES: &[Sample] = &[
     (
         "memory_summary()",
         "a.log",
-        StepLog,
+        MemoryStats,
         "|===========================================================================|\n|                  PyTorch CUDA memory summary, device ID 1                 |\n|---------------------------------------------------------------------------|\n| Allocated memory      |    1000 MiB |    2000 MiB |    9000 MiB |    8000 MiB |\n| GPU reserved memory   |    3000 MiB |    4000 MiB |    9000 MiB |    5000 MiB |\n|===========================================================================|\n",
         "GPU 1 peak 2000 reserved 4000",
     ),

@@ -221,7 +221,7 @@ fn summaries_of_ranks_that_print_at_once_are_kept_apart() {
             (Subject::Rank(Rank(1)), [30_000, 41_984, 43_008, 43_008].map(Some)),
         ]
     );
-    assert_eq!(evidence.artifacts[0].kind, ArtifactKind::StepLog);
+    assert_eq!(evidence.artifacts[0].kind, ArtifactKind::MemoryStats);
     assert_eq!(evidence.artifacts[0].warnings, Vec::<String>::new());
     let rank0 = evidence.steps.iter().find(|step| step.subject == Subject::Rank(Rank(0))).unwrap();
     assert_eq!(rank0.at.place, rankscope_model::Place::Lines(3, 25));

@@ -142,7 +142,10 @@ fn no_process_is_not_the_same_as_no_list() {
         .ready()
         .read_once(&nobody);
     assert_eq!(without.table.listing, ProcessListing::Missing);
-    assert_eq!(without.warnings, ["The processes of GPU 0 cannot be listed: this driver does not have the call."]);
+    assert_eq!(
+        without.warnings,
+        ["The processes of GPU 0 cannot be listed: this driver does not have the call; a newer one does."]
+    );
 }
 
 #[test]
@@ -238,7 +241,10 @@ fn a_machine_without_a_usable_driver_is_a_state_with_a_sentence() {
     assert!(matches!(Stub::new("init code=4\n").open(), NvmlState::NoPermission));
     assert!(matches!(Stub::new("init code=18\n").open(), NvmlState::VersionMismatch));
     assert_eq!(sentence(&Stub::new("init code=999\n").open()), "NVML: cannot be used (the driver gave no reason)");
-    assert_eq!(sentence(&Stub::new("init code=77\n").open()), "NVML: cannot be used (NVML code 77)");
+    assert_eq!(
+        sentence(&Stub::new("init code=77\n").open()),
+        "NVML: cannot be used (the driver answered with code 77, which is not known here)"
+    );
 
     let no_library_at_all = Stub::new("");
     std::fs::write(no_library_at_all.library(), "not a library").unwrap();
