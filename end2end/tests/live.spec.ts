@@ -45,8 +45,8 @@ test("nodes appear, the finding comes by itself, and the report follows the job"
   await expect(page.getByText(/Seven processes at home/).first()).toBeVisible();
   await page.goBack();
 
-  // The end is told, and the report stays.
-  await expect(page.getByText("The job is running")).toBeVisible();
+  // The end is told, and the report stays. A slow machine has let the agent be silent for too long by now.
+  await expect(page.getByText(/The job is running|No word from/).first()).toBeVisible();
   await agent.send(-10, nobody);
   await agent.send(25, nobody);
   await expect(page.locator(".live-said")).toHaveText(/has ended/, { timeout: 15_000 });
@@ -117,7 +117,7 @@ test("a card that is lost and a node that falls silent are told, and the run sta
     state: "lost",
     detail: "The GPU fell off the bus: restart it or the machine.",
   });
-  await expect(card.getByRole("listitem").nth(2)).toContainText(/since \d\d:\d\d:\d\d/, { timeout: 10_000 });
+  await expect(card.locator('[data-gpu="2"]')).toContainText(/since \d\d:\d\d:\d\d/, { timeout: 10_000 });
 
   await card.getByRole("link", { name: /Slurm job/ }).click();
   await page.waitForURL(/\/runs\/[^/]+$/);

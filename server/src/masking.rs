@@ -181,7 +181,11 @@ impl Names {
         // The longer name first: `gpu-10.example.org` before `gpu-10`.
         names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
         let alternatives: Vec<String> = names.iter().map(|(name, _)| regex::escape(name)).collect();
-        let any = if alternatives.is_empty() { None } else { pattern(&format!(r"\b(?:{})\b", alternatives.join("|"))) };
+        let any = if alternatives.is_empty() {
+            None
+        } else {
+            pattern(&format!(r"(^|[^A-Za-z0-9])({})($|[^A-Za-z0-9])", alternatives.join("|")))
+        };
         let mut files: Vec<(String, String)> = files.into_iter().collect();
         files.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
         Mask { names: names.into_iter().collect(), any, files }
@@ -214,12 +218,16 @@ impl Mask {
                 .into_owned();
         }
         if let Some(any) = &self.any {
-            text = any
-                .replace_all(&text, |found: &Captures<'_>| {
-                    let name = found.get(0).map_or("", |name| name.as_str());
-                    self.names.get(name).cloned().unwrap_or_else(|| name.to_owned())
-                })
-                .into_owned();
+            // In names of files a `_` stands between two names, which then share it: one of them waits for the second turn.
+            for _ in 0..2 {
+                text = any
+                    .replace_all(&text, |found: &Captures<'_>| {
+                        let part = |index| found.get(index).map_or("", |part| part.as_str());
+                        let name = part(2);
+                        format!("{}{}{}", part(1), self.names.get(name).map_or(name, String::as_str), part(3))
+                    })
+                    .into_owned();
+            }
         }
         text
     }

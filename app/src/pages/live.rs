@@ -61,7 +61,8 @@ fn empty(now: &LiveNow) -> AnyView {
     } else {
         view! {
             <p>"This server has no token for agents yet, so it takes data from its own machine only. Start it with one, and give the same file to every node:"</p>
-            {code_block("head -c 32 /dev/urandom | base64 > FILE && chmod 600 FILE\nrankscope serve --agent-token-file FILE --listen 0.0.0.0:3000 --open-to-network")}
+            {code_block("head -c 32 /dev/urandom | base64 > FILE && chmod 600 FILE\nrankscope serve --agent-token-file FILE --listen 0.0.0.0:3000")}
+            <p>"The first start on such an address prints a link for the first administrator: from then on people sign in, and agents show the token."</p>
         }
         .into_any()
     };

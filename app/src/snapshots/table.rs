@@ -192,8 +192,10 @@ fn rows<'a>(found: &Subjects<'a>) -> Vec<Row<'a>> {
         .collect();
     for row in &mut rows {
         row.stacks.sort_by_key(|site| std::cmp::Reverse(site.bytes));
-        let median = lower_median(&(0..count).map(|at| row.bytes(at)).collect::<Vec<_>>()).unwrap_or(0);
-        row.difference = i128::from(row.bytes(found.picked)) - i128::from(median);
+        // Of two the middle would be one of them: what is of interest is the other.
+        let is_compared = |at: &usize| count != 2 || *at != found.picked;
+        let values: Vec<u64> = (0..count).filter(is_compared).map(|at| row.bytes(at)).collect();
+        row.difference = i128::from(row.bytes(found.picked)) - i128::from(lower_median(&values).unwrap_or(0));
         let own = row.bytes(found.picked);
         let absent = |at: usize| row.cells.get(at).copied().flatten().is_none() && own > floors[at];
         row.only = count > 1 && own > 0 && (0..count).filter(|at| *at != found.picked).all(absent);
@@ -222,13 +224,14 @@ fn table(run: &str, found: &Subjects<'_>, wanted: &Wanted, rows: &[Row<'_>], who
     let ranges = (!each)
         .then(|| view! { <th scope="col">"median"</th><th scope="col">"lowest"</th><th scope="col">"highest"</th> });
     let lines = rows.iter().map(|row| row_view(row, found, &columns, each)).collect_view();
+    let from = if found.all.len() == 2 { "from the other" } else { "from the median" };
     view! {
         <div class="scroll" tabindex="0" role="region" aria-label="Lines of code by rank">
             <table class="sites" data-whole=whole.then_some("")>
                 <thead>
                     <tr>
                         {head(Sort::Name, "name", "line of code".to_owned())}
-                        {head(Sort::Difference, "", "from the median".to_owned())}
+                        {head(Sort::Difference, "", from.to_owned())}
                         {head(Sort::Bytes, "bytes", picked)}
                         {others}
                         {ranges}

@@ -73,6 +73,8 @@ pub(crate) struct Ledger {
     over_time: BTreeSet<CauseLabel>,
     /// Fixes of the user's own lines.
     fixes: BTreeMap<CauseLabel, Fix>,
+    /// Words in the place of a remedy.
+    advice: BTreeMap<CauseLabel, &'static str>,
 }
 
 impl Ledger {
@@ -185,6 +187,11 @@ impl Ledger {
         self.fixes.entry(label).or_insert(fix);
     }
 
+    /// What to do here, where that differs from what is done about the label elsewhere.
+    pub fn advise(&mut self, label: CauseLabel, words: &'static str) {
+        self.advice.insert(label, words);
+    }
+
     /// Labels whose signals together weigh at least `least`.
     pub fn supported(&self, least: f64) -> BTreeSet<CauseLabel> {
         let mut sums: BTreeMap<CauseLabel, f64> = BTreeMap::new();
@@ -196,6 +203,9 @@ impl Ledger {
 
     /// The remedy of a label; where the script shows the very line to change, that instead of the general one.
     fn remedy(&self, label: CauseLabel, setting: &Setting) -> String {
+        if let Some(words) = self.advice.get(&label) {
+            return (*words).to_owned();
+        }
         match self.fixes.get(&label) {
             Some(Fix { place, diff, is_shown_only }) => {
                 let (advice, code) = remedies::parts(label, setting);

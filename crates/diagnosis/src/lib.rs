@@ -7,6 +7,7 @@
 
 mod after;
 mod alike;
+mod apart;
 mod case;
 mod collect;
 mod combine;
@@ -60,6 +61,7 @@ pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
     for rule in rules::ALL {
         rule(&case, &mut ledger);
     }
+    apart::hold_apart(&case, &mut ledger);
     let verdict = imbalance::verdict(&case);
     questions::input_or_burden(&case, verdict, &mut ledger);
     after::note(&case, &mut ledger);
@@ -72,7 +74,8 @@ pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
     if verdict == Verdict::Balanced {
         causes.retain(|cause| ledger.may_be_on_all(cause.label));
     }
-    let explained = causes.first().and_then(|cause| ledger.mechanism_of(cause.label)).and_then(|m| m.explained);
+    let explains = causes.first().filter(|cause| !apart::is_beside(&case, cause.label));
+    let explained = explains.and_then(|cause| ledger.mechanism_of(cause.label)).and_then(|m| m.explained);
     let imbalance = imbalance::report(&case, explained);
     let opens = imbalance.as_ref().and_then(|imbalance| imbalance.opens_at.as_ref().or(imbalance.at.as_ref()));
     let seen = collect::Seen::of(&case, opens.and_then(|moment| moment.phase));

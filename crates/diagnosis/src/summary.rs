@@ -74,11 +74,11 @@ fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next, failed:
         let figures = figures.as_ref().map_or_else(String::new, |figures| format!(" ({figures})"));
         format!("{}{figures}; why is not settled.", head.trim_end_matches(','))
     };
-    if let Some((cause, mechanism)) = first.zip(mechanism.as_ref())
-        && ledger
-            .filled_by(cause.label)
-            .is_some_and(|card| !spread.heaviest.iter().any(|heavy| case.is_on(*heavy, card)))
-    {
+    let is_beside = |cause: &Cause| {
+        let is_elsewhere = |card| !spread.heaviest.iter().any(|heavy| case.is_on(*heavy, card));
+        ledger.filled_by(cause.label).is_some_and(is_elsewhere) || crate::apart::is_beside(case, cause.label)
+    };
+    if let Some((_, mechanism)) = first.zip(mechanism.as_ref()).filter(|(cause, _)| is_beside(cause)) {
         return with(format!("{} Beside it: {}", unsettled(), mechanism.alone), failed) + &settle(next);
     }
     let Some((cause, mechanism)) = first.zip(mechanism).filter(|_| confidence >= case.policy.likely) else {

@@ -11,7 +11,7 @@ use crate::oom::OomReader;
 use crate::phases::PhaseReader;
 use crate::sniff::TextEncoding;
 use crate::step_log::StepReader;
-use rankscope_model::{ArtifactInfo, ArtifactKind, Evidence, Rank, Subject};
+use rankscope_model::{ArtifactInfo, ArtifactKind, DeviceTable, Evidence, Place, Rank, Subject};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 
@@ -89,6 +89,7 @@ pub(crate) fn read_with(
         device_tables.extend(found.tables);
         device_tables.sort_by_key(|table| table.at.place);
     }
+    leave_out_impossible(&mut device_tables, &mut info.warnings);
     let (ooms, warnings) = ooms.finish(&scan.trust);
     info.warnings.extend(warnings);
     let (steps, of_statistics, warnings) = steps.finish(&scan.trust);
@@ -110,6 +111,22 @@ pub(crate) fn read_with(
         Evidence { device_tables, steps, ooms, topologies, phases, launches, cards, unnumbered, ..Evidence::default() };
     note_subjects(&mut info, &evidence, found.devices);
     Ok(Evidence { artifacts: vec![info], ..evidence })
+}
+
+/// More than a card has cannot be used: such a figure is damage, and is none.
+fn leave_out_impossible(tables: &mut [DeviceTable], warnings: &mut Vec<String>) {
+    for row in tables.iter_mut().flat_map(|table| &mut table.devices) {
+        let Some((used, total)) = row.used.zip(row.total).filter(|(used, total)| used > total && total.0 > 0) else {
+            continue;
+        };
+        row.used = None;
+        let line = match row.at.place {
+            Place::Line(line) | Place::Lines(line, _) => format!("line {line}: "),
+            Place::Offset(_) => String::new(),
+        };
+        warnings
+            .push(format!("{line}{used} used of {total} is not possible on {}; the figure was left out", row.subject));
+    }
 }
 
 fn kind(table_lines: u64, tools: &BTreeMap<ArtifactKind, u64>, ooms: u64, steps: u64) -> ArtifactKind {
@@ -151,6 +168,24 @@ fn note_subjects(info: &mut ArtifactInfo, evidence: &Evidence, mut devices: BTre
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_than_a_card_has_is_no_figure() {
+        use rankscope_model::{ArtifactId, Bytes, DeviceRow, Provenance};
+        let row = |line, used| DeviceRow {
+            used: Some(Bytes(used)),
+            total: Some(Bytes(80 << 30)),
+            ..DeviceRow::new(Provenance::line(ArtifactId(0), line, ""), Subject::Device(1))
+        };
+        let table = DeviceTable {
+            devices: vec![row(5, 79 << 30), row(7, 99 << 40)],
+            ..DeviceTable::new(Provenance::line(ArtifactId(0), 1, ""))
+        };
+        let (mut tables, mut warnings) = ([table], Vec::new());
+        leave_out_impossible(&mut tables, &mut warnings);
+        assert_eq!(tables[0].devices.iter().map(|row| row.used.is_some()).collect::<Vec<_>>(), [true, false]);
+        assert!(warnings[0].starts_with("line 7: ") && warnings.len() == 1, "{warnings:?}");
+    }
 
     #[test]
     fn the_kind_is_what_dominates() {

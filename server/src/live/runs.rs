@@ -28,6 +28,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const DIAGNOSE_EVERY: i64 = 3_000_000;
 /// And no more than a tenth of the time goes into it.
 const SHARE: i64 = 10;
+/// A machine that is busy with other things must not let a run stand still for minutes.
+const AT_MOST: i64 = 30_000_000;
 /// Once all nodes that speak have no process of a job any more, one that is silent is waited for so long. The same for
 /// a probe that did not say that it ends.
 const LOST: i64 = 900_000_000;
@@ -387,7 +389,8 @@ impl Follower {
             Err(problem) => not_kept(run, &problem),
         }
         let finished = now().0;
-        run.not_before = finished + DIAGNOSE_EVERY.max(SHARE * finished.saturating_sub(started));
+        let rest = SHARE.saturating_mul(finished.saturating_sub(started)).clamp(DIAGNOSE_EVERY, AT_MOST);
+        run.not_before = finished.saturating_add(rest);
     }
 
     /// Nodes join a job one after the other. A title that somebody gave stays.

@@ -59,7 +59,12 @@ fn figures(page: &mut Page, report: &Report) {
         let values: Vec<String> = peaks.bars.iter().map(|bar| value(peaks.quantity, bar.peak)).collect();
         let name_width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
         let value_width = values.iter().map(|value| value.chars().count()).max().unwrap_or(0);
-        for ((bar, name), value) in peaks.bars.iter().zip(&names).zip(&values).take(MAX_BARS) {
+        // Of more than fit, those that stand out come first: they are what the picture is for.
+        let mut rows: Vec<_> = peaks.bars.iter().zip(&names).zip(&values).collect();
+        if rows.len() > MAX_BARS {
+            rows.sort_by_key(|((bar, _), _)| !bar.accused);
+        }
+        for ((bar, name), value) in rows.into_iter().take(MAX_BARS) {
             let share = bar.peak.0 as f64 / top as f64;
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // at most BAR
             let length = (share * BAR as f64).round() as usize;

@@ -546,7 +546,12 @@ fn crowd(case: &Case, view: &TableView, card: Subject, group: &[&ProcessRow], le
         words::capital(&words::counted(group.len(), "process", "processes")),
         sizes_of(group)
     );
-    let largest = sizes.iter().max().copied().unwrap_or(0);
+    // One of them belongs there, unless another process is at home on the card that is no less.
+    let has_owner = view
+        .residents(card, case.policy)
+        .iter()
+        .any(|row| row.used.is_some_and(|used| used.0 >= typical) && !group.iter().any(|one| std::ptr::eq(*one, *row)));
+    let largest = if has_owner { 0 } else { sizes.iter().max().copied().unwrap_or(0) };
     let extra = sum_of(group).map(|sum| sum.saturating_sub(largest));
     let full_size = lower_median(&elsewhere).map_or(case.policy.context_max.0, |other| {
         Bytes::from_float(other as f64 * case.policy.visit_share, 1)

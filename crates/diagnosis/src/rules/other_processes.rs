@@ -6,7 +6,7 @@ use crate::collect;
 use crate::combine::{Claim, Ledger, Mechanism};
 use crate::policy::{ENGINE_NAMES, UNREADABLE_NAMES, weight};
 use crate::stats::lower_median;
-use crate::tables::{TableView, is_one_process_job, sizes_of, sum_of};
+use crate::tables::{Process, TableView, is_one_process_job, sizes_of, sum_of};
 use crate::words;
 use rankscope_model::{Bytes, CauseLabel, Item, ItemStatus, OomEvent, ProcessRow, Severity, Subject};
 use std::collections::BTreeSet;
@@ -223,14 +223,29 @@ fn survivors(case: &Case, index: usize, ledger: &mut Ledger) {
     let Some(last) = latest.next() else { return };
     // A job that is watched is read again and again after some of it has ended.
     let is_watched = last.processes.values().flat_map(|process| &process.rows).any(|row| row.rank.is_some());
-    let ended = |view: &&TableView| view.processes.keys().any(|pid| !last.processes.contains_key(pid));
-    let Some(before) = (if is_watched { latest.find(ended) } else { latest.next() }) else { return };
+    let has_ended = |view: &&TableView| {
+        let ended = view.processes.iter().filter(|(pid, _)| !last.processes.contains_key(pid));
+        ended.flat_map(|(_, process)| &process.rows).any(|row| row.rank.is_some())
+    };
+    let Some(before) = (if is_watched { latest.find(has_ended) } else { latest.next() }) else { return };
     // Order is known only by time.
     let (Some(first_time), Some(last_time)) = (before.table.time, last.table.time) else { return };
     if last_time <= first_time || !last.lists_processes() {
         return;
     }
-    let gone: Vec<u32> = before.processes.keys().filter(|pid| !last.processes.contains_key(pid)).copied().collect();
+    let ended = before.processes.iter().filter(|(pid, _)| !last.processes.contains_key(pid));
+    // Of a job that is watched ranks are known: a stranger that leaves is no partner of those who stay.
+    let is_partner = |process: &Process| {
+        let of_ranks = |rows: &[&ProcessRow]| rows.iter().any(|row| row.rank.is_some());
+        let names: BTreeSet<Option<&str>> =
+            last.processes.values().flat_map(|process| &process.rows).map(|row| row.name.as_deref()).collect();
+        if is_watched {
+            of_ranks(&process.rows)
+        } else {
+            process.rows.iter().any(|row| names.contains(&row.name.as_deref()))
+        }
+    };
+    let gone: Vec<u32> = ended.filter(|(_, process)| is_partner(process)).map(|(pid, _)| *pid).collect();
     let stay: Vec<&ProcessRow> = last
         .processes
         .iter()
