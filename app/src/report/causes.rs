@@ -110,7 +110,7 @@ fn reasons(cause: &Cause, side: &'static str, texts: &[String], places: &Places<
 fn nothing(verdict: Verdict) -> AnyView {
     let text = match verdict {
         Verdict::Imbalance => {
-            "The difference is real, but nothing in these files says where it comes from. The next step below would."
+            "The difference is real, but nothing in these files says where it comes from. The next step would."
         }
         Verdict::UniformPressure => {
             "No rank stands out: the model or the batch is too big for these cards. Evening the ranks out will not help."

@@ -578,12 +578,17 @@ impl Frame {
 
 /// [`Frame::is_library`] of a frame that is not kept as one.
 pub fn is_library_frame(file: &str, line: u32) -> bool {
+    /// Endings of compiled languages.
+    const NATIVE: [&str; 9] = ["c", "cc", "cpp", "cxx", "cu", "cuh", "h", "hpp", "rs"];
     /// Parts of paths that only installed code has. Windows writes backslashes.
     const INSTALLED: [&str; 6] = ["site-packages", "dist-packages", "/lib/python", "/torch/", "\\torch\\", "\\Lib\\"];
     let file = file.trim();
     // `<frozen runpy>`, `<string>`; but `<ipython-input-3-…>` is a cell of the user's notebook.
     let is_made_up = file.starts_with('<') && !file.starts_with("<ipython-input");
+    // Frames of the interpreter and of extensions have lines where debug symbols are there.
+    let is_native = file.rsplit_once('.').is_some_and(|(_, ending)| NATIVE.contains(&ending));
     line == 0
+        || is_native
         || file.is_empty()
         || is_made_up
         || INSTALLED.iter().any(|part| file.contains(part))

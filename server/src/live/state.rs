@@ -561,7 +561,12 @@ impl Node {
         let is_trouble = state.state != LiveStateKind::Ok;
         match state.subject {
             Some(subject) => {
-                if let Some(device) = self.device_mut(subject, version) {
+                // What the kernel says of a card that is gone does not bring it back.
+                let is_of_lost = |device: &Device| {
+                    state.state == LiveStateKind::Xid
+                        && device.trouble.as_ref().is_some_and(|(kind, _)| *kind == LiveStateKind::Lost)
+                };
+                if let Some(device) = self.device_mut(subject, version).filter(|device| !is_of_lost(device)) {
                     let is_same = device.trouble.as_ref().is_some_and(|(kind, _)| *kind == state.state);
                     let since = device.trouble_since.filter(|_| is_same).unwrap_or(time);
                     device.trouble = is_trouble.then(|| (state.state, state.detail.clone()));
@@ -741,7 +746,10 @@ mod tests {
         apply(&mut state, 1, vec![(1, memory(&[(0, &[7])])), (2, change(LiveStateKind::Lost))]);
         let device = state.nodes()["a"].device(Subject::Device(0)).unwrap();
         assert_eq!((device.used, device.trouble.as_ref().map(|t| t.0)), (None, Some(LiveStateKind::Lost)));
-        apply(&mut state, 2, vec![(3, change(LiveStateKind::Ok))]);
+        apply(&mut state, 2, vec![(3, change(LiveStateKind::Xid))]);
+        let device = state.nodes()["a"].device(Subject::Device(0)).unwrap();
+        assert_eq!(device.trouble.as_ref().map(|t| t.0), Some(LiveStateKind::Lost), "an Xid of a lost card");
+        apply(&mut state, 3, vec![(4, change(LiveStateKind::Ok))]);
         assert!(state.nodes()["a"].devices[0].trouble.is_none());
     }
 

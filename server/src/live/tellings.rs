@@ -207,7 +207,10 @@ pub fn found_in(diagnosis: &Diagnosis) -> BTreeMap<Kind, Found> {
         let text = event.text.clone();
         found.insert(kind, Found { claim: Claim::default(), text, may_pass: false });
     }
-    if diagnosis.verdict == Verdict::Imbalance {
+    // One event is told once: contexts that make a card the fullest are told as such.
+    let is_told =
+        diagnosis.causes.first().is_some_and(|cause| is_context(cause.label)) && found.contains_key(&Kind::ContextLeak);
+    if diagnosis.verdict == Verdict::Imbalance && !is_told {
         let claim = Claim { subjects: heaviest, cause: diagnosis.causes.first().map(|cause| cause.label), gap };
         found.insert(Kind::Imbalance, Found { claim, text: diagnosis.summary.clone(), may_pass: true });
     }
