@@ -60,6 +60,10 @@ fn known(oom: &OomEvent) -> usize {
 fn asked(oom: &OomEvent) -> Option<String> {
     let tried = oom.tried.map(|tried| format!("{tried} were asked for"));
     let free = match (oom.free, oom.total) {
+        // On a GPU that shares the host's memory the driver counts that too.
+        (Some(free), Some(total)) if free > total => {
+            Some(format!("the driver called {free} free on a card of {total}"))
+        }
         (Some(free), Some(total)) => Some(format!("{free} of {total} were free")),
         (Some(free), None) => Some(format!("{free} were free")),
         (None, Some(total)) => Some(format!("the card has {total}")),
@@ -129,6 +133,11 @@ mod tests {
         );
         let old = OomEvent { allocated: mib(100), reserved_unallocated: mib(20), ..oom(None, Some(2)) };
         assert_eq!(said(vec![old]).unwrap(), "GPU 2 ran out of memory: PyTorch held 120 MiB there.");
+        let shared = OomEvent { free: mib(90_112), total: mib(15_872), ..oom(None, Some(0)) };
+        assert_eq!(
+            said(vec![shared]).unwrap(),
+            "GPU 0 ran out of memory: the driver called 88.0 GiB free on a card of 15.5 GiB."
+        );
         assert_eq!(said(vec![oom(None, None)]).unwrap(), "A process ran out of memory (train.log, line 8).");
         assert_eq!(said(vec![OomEvent { host_memory: true, ..oom(None, None) }]), None);
     }

@@ -226,10 +226,6 @@ fn caching_allocator(text: &str) -> Vec<Message> {
             others: others(region),
             host_memory: false,
         };
-        // Another line cut into this one.
-        if message.free > message.total && message.total.is_some() {
-            (message.free, message.total) = (None, None);
-        }
         message.claim_own_process();
         messages.push(message);
     }
