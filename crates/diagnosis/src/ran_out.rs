@@ -39,8 +39,7 @@ pub(crate) fn sentence(case: &Case) -> Option<String> {
 pub(crate) fn note(case: &Case, ledger: &mut Ledger) {
     let Some(text) = sentence(case) else { return };
     let events = case.evidence.ooms.iter().filter(|oom| !oom.host_memory);
-    let mut refs = case.refs(events.clone().map(|oom| &oom.at));
-    refs.truncate(case.policy.max_refs);
+    let refs = case.refs(events.clone().map(|oom| &oom.at));
     let ranks = events.filter_map(|oom| oom.rank).map(|rank| rank.0).collect();
     let severity = Severity::Warning;
     ledger.claim(Claim { item: Item::MemoryStats, label: None, severity, confidence: 1.0, text, ranks, refs });

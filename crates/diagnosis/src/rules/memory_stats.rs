@@ -104,24 +104,23 @@ fn blocks_wait(held: &StreamHeld, ledger: &mut Ledger) {
     let StreamHeld { bytes, who, rank, refs } = held;
     let text = format!("{who} has {bytes} active but not allocated: freed, and waiting for another stream.");
     ledger.signal(&[label], weight::STRONG, &text, refs);
-    ledger.ranks(&[label], rank.as_slice());
-    ledger.mechanism(
-        &[label],
-        &Mechanism {
-            because: "freed blocks wait there for another stream".to_owned(),
-            alone: text.clone(),
-            explained: None,
-        },
-    );
     ledger.status(ITEM, ItemStatus::Fail);
+    tell(label, "freed blocks wait there for another stream", text, *rank, refs, ledger);
+}
+
+/// What memory that is held and not used does to a card, as mechanism and as claim.
+fn tell(label: CauseLabel, because: &str, text: String, rank: Option<u32>, refs: &[EvidenceRef], ledger: &mut Ledger) {
+    ledger.ranks(&[label], rank.as_slice());
+    let mechanism = Mechanism { because: because.to_owned(), alone: text.clone(), explained: None };
+    ledger.mechanism(&[label], &mechanism);
     ledger.claim(Claim {
         item: ITEM,
         label: Some(label),
         severity: Severity::Warning,
         confidence: 0.9,
         text,
-        ranks: rank.iter().copied().collect(),
-        refs: refs.clone(),
+        ranks: rank.into_iter().collect(),
+        refs: refs.to_vec(),
     });
 }
 
@@ -334,25 +333,8 @@ fn cache_is_large(gain: f64, text: String, refs: &[EvidenceRef], rank: Option<u3
     let status = if gain >= weight::STRONG { ItemStatus::Fail } else { ItemStatus::Suspect };
     let gain = if ledger.speaks_for(label) { weight::FAINT } else { gain };
     ledger.signal(&[label], gain, &text, refs);
-    ledger.ranks(&[label], rank.as_slice());
-    ledger.mechanism(
-        &[label],
-        &Mechanism {
-            because: "PyTorch's cache there holds memory that it cannot use".to_owned(),
-            alone: text.clone(),
-            explained: None,
-        },
-    );
     ledger.status(ITEM, status);
-    ledger.claim(Claim {
-        item: ITEM,
-        label: Some(label),
-        severity: Severity::Warning,
-        confidence: 0.9,
-        text,
-        ranks: rank.into_iter().collect(),
-        refs: refs.to_vec(),
-    });
+    tell(label, "PyTorch's cache there holds memory that it cannot use", text, rank, refs, ledger);
 }
 
 fn snapshot_device(case: &Case, snapshot: &SnapshotEvidence, device: &SnapshotDevice, ledger: &mut Ledger) -> Split {

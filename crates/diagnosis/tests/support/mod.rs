@@ -112,22 +112,7 @@ impl Build {
 
 /// A message that says nothing but that memory ran out.
 pub fn empty_oom(at: Provenance) -> OomEvent {
-    OomEvent {
-        at,
-        family: "F6".to_owned(),
-        rank: None,
-        device: None,
-        tried: None,
-        total: None,
-        free: None,
-        this_process: None,
-        allocated: None,
-        reserved: None,
-        reserved_unallocated: None,
-        others: vec![],
-        host_memory: false,
-        frames: vec![],
-    }
+    OomEvent::new(at, "F6")
 }
 
 /// Processes listed beside the failing one.
