@@ -49,8 +49,8 @@ use case::Case;
 use combine::Ledger;
 use policy::SETTLED;
 use rankscope_model::{
-    Cause, ChecklistEntry, Collect, DIAGNOSIS_FORMAT, Diagnosis, Evidence, Figures, Finding, Item, ItemStatus,
-    Quantity, Verdict,
+    ArtifactInfo, ArtifactKind, Cause, ChecklistEntry, Collect, DIAGNOSIS_FORMAT, Diagnosis, Evidence, Figures,
+    Finding, Item, ItemStatus, Quantity, Verdict,
 };
 
 /// Names what the evidence shows: verdict, figures, ranked causes, the state of every checklist item and what to
@@ -84,7 +84,8 @@ pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
     let first = causes.first();
     let checklist: Vec<ChecklistEntry> =
         Item::ALL.iter().map(|item| entry(&case, *item, (verdict, seen), first, &ledger, &findings)).collect();
-    let next = next_of(verdict, first, &checklist, imbalance.as_ref().map(|imbalance| imbalance.quantity));
+    let quantity = imbalance.as_ref().map(|imbalance| imbalance.quantity);
+    let next = next_of(verdict, first, &checklist, (quantity, of_one_process(&evidence.artifacts)));
     Diagnosis {
         format: DIAGNOSIS_FORMAT.to_owned(),
         verdict,
@@ -107,7 +108,26 @@ pub fn figures(evidence: &Evidence, diagnosis: &Diagnosis, policy: &Policy) -> F
 /// names the same one.
 pub fn next_step(diagnosis: &Diagnosis) -> Option<(Item, Collect)> {
     let quantity = diagnosis.imbalance.as_ref().map(|imbalance| imbalance.quantity);
-    next_of(diagnosis.verdict, diagnosis.causes.first(), &diagnosis.checklist, quantity)
+    next_of(
+        diagnosis.verdict,
+        diagnosis.causes.first(),
+        &diagnosis.checklist,
+        (quantity, of_one_process(&diagnosis.artifacts)),
+    )
+}
+
+/// Where files tell what processes say of themselves and nothing of the cards, what is missing is the same of the other
+/// ranks; the item that asks for it.
+fn of_one_process(artifacts: &[ArtifactInfo]) -> Option<Item> {
+    use ArtifactKind::{MemoryStats, MemoryTimeline, ProbeLog, ProfilerTrace, StepLog, TorchSnapshot};
+    let has = |kinds: &[ArtifactKind]| artifacts.iter().any(|artifact| kinds.contains(&artifact.kind));
+    let is_of_cards = artifacts.iter().any(|artifact| artifact.kind.is_of_cards());
+    match () {
+        () if is_of_cards => None,
+        () if has(&[TorchSnapshot, ProfilerTrace, MemoryTimeline]) => Some(Item::MemoryStats),
+        () if has(&[StepLog, MemoryStats, ProbeLog]) => Some(Item::BatchDivisibility),
+        () => None,
+    }
 }
 
 /// Sure enough that the next step is to prove its fix.
@@ -123,7 +143,7 @@ fn next_of(
     verdict: Verdict,
     first: Option<&Cause>,
     checklist: &[ChecklistEntry],
-    quantity: Option<Quantity>,
+    (quantity, of_one_process): (Option<Quantity>, Option<Item>),
 ) -> Option<(Item, Collect)> {
     let wanted_of =
         |item: Item| checklist.iter().find(|entry| entry.item == item).and_then(|entry| entry.collect.first()).cloned();
@@ -144,7 +164,13 @@ fn next_of(
                 let item = INSIDE.into_iter().find(|item| status(*item) == Some(ItemStatus::Unknown))?;
                 checklist.iter().find(|entry| entry.item == item)
             };
+            let asked = of_one_process.filter(|_| verdict == Verdict::Inconclusive && quantity.is_none());
+            let of_others = || {
+                let item = asked.filter(|item| status(*item) == Some(ItemStatus::Unknown))?;
+                checklist.iter().find(|entry| entry.item == item)
+            };
             let open = first(ItemStatus::Suspect)
+                .or_else(of_others)
                 .or_else(|| inside().filter(|_| is_inside))
                 .or_else(|| first(ItemStatus::Unknown));
             open.and_then(|entry| with_item(entry.item)).or_else(|| with_item(Item::Verified))

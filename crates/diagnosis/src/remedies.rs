@@ -165,6 +165,9 @@ fn frameworks(case: &Case) -> BTreeSet<Framework> {
     let evidence = case.evidence;
     let mut found: BTreeSet<Framework> =
         evidence.scripts.iter().flat_map(|script| script.frameworks.iter().copied()).collect();
+    // A configuration of DeepSpeed that merely lies beside a script: something in the job must read it.
+    let reads_configuration = [Framework::DeepSpeed, Framework::HfTrainer, Framework::Lightning, Framework::Accelerate];
+    let is_read = evidence.scripts.is_empty() || reads_configuration.iter().any(|framework| found.contains(framework));
     for setting in evidence.launches.iter().flat_map(|launch| &launch.facts).map(|fact| &fact.what) {
         found.extend(match setting {
             LaunchSetting::ShardingStrategy(_) | LaunchSetting::StateDictType(_) => Some(Framework::Fsdp),
@@ -173,7 +176,11 @@ fn frameworks(case: &Case) -> BTreeSet<Framework> {
             | LaunchSetting::GathersWeightsOnSave(_)
             | LaunchSetting::OffloadOptimizer(_)
             | LaunchSetting::OffloadParameters(_)
-            | LaunchSetting::Starter(Starter::Deepspeed) => Some(Framework::DeepSpeed),
+                if is_read =>
+            {
+                Some(Framework::DeepSpeed)
+            }
+            LaunchSetting::Starter(Starter::Deepspeed) => Some(Framework::DeepSpeed),
             LaunchSetting::Starter(Starter::Horovod) => Some(Framework::Horovod),
             _ => None,
         });

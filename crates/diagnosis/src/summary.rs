@@ -301,7 +301,8 @@ fn nothing_to_compare(case: &Case, ledger: &Ledger) -> String {
     }
     match with_figures(case).into_iter().collect::<Vec<_>>().as_slice() {
         [] => {
-            "The figures in the files are of no rank or card that they name: nothing to hold them against.".to_owned()
+            "The files hold figures of memory but do not say of which rank or card: nothing can be held side by side."
+                .to_owned()
         }
         [only] => format!("Only {only} has figures in the files: there is nothing to hold them against."),
         several => format!(

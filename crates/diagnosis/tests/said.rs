@@ -320,6 +320,36 @@ fn a_message_that_lists_contexts_of_others_has_a_headline() {
 }
 
 #[test]
+fn files_of_one_process_ask_for_the_same_of_the_others() {
+    let snapshot = run(&pickles(1, |n| snapshot(n, 0, 1000)));
+    let (item, next) = next_step(&snapshot).unwrap();
+    assert_eq!(item, Item::MemoryStats);
+    assert!(next.command.contains("_dump_snapshot"), "{}", next.command);
+
+    let mut log = Build::default().file("rank0.log", ArtifactKind::StepLog);
+    for step in 1..=4 {
+        log = log.step(0, Some(step), |record| record.peak_allocated = mib(9000));
+    }
+    let (item, next) = next_step(&run(&log.evidence)).unwrap();
+    assert_eq!(item, Item::BatchDivisibility);
+    assert!(next.command.contains("rank={dist.get_rank()}"), "{}", next.command);
+
+    // With a table of cards beside it, who holds what is the question.
+    let with_table = log.file("smi.txt", ArtifactKind::NvidiaSmi).table(None, &[(0, 20_000, 24_576, 90)], &[]);
+    assert_ne!(next_step(&run(&with_table.evidence)).unwrap().0, Item::BatchDivisibility);
+}
+
+#[test]
+fn one_full_card_among_many_is_not_said_to_be_taken_whole() {
+    let cards: Vec<_> =
+        (0..8).map(|gpu| if gpu == 4 { (gpu, 79_900, 81_559, 0) } else { (gpu, 50_000, 81_559, 93) }).collect();
+    let rows: Vec<_> = cards.iter().map(|card| (card.0, 700 + card.0, "python", card.1 - 500)).collect();
+    let diagnosis = run(&smi("nvidia-smi.txt").table(None, &cards, &rows).evidence);
+    assert!(!diagnosis.summary.contains("took the whole card"), "{}", diagnosis.summary);
+    assert!(diagnosis.findings.iter().all(|finding| finding.label != Some(CauseLabel::FrameworkPrealloc)));
+}
+
+#[test]
 fn the_headline_names_the_next_step_also_for_one_snapshot_and_one_card() {
     let one_card = smi("nvidia-smi.txt")
         .table(None, &[(0, 20_000, 24_576, 90), (1, 4, 24_576, 0)], &[(0, 77, "python", 19_990)])

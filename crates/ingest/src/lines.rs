@@ -215,11 +215,16 @@ impl Splitter {
             let raw = raw.strip_prefix('\u{feff}').unwrap_or(&raw);
             let text = without_colours(raw);
             let text = text.trim_end();
-            let (label, time, body) = label_and_body(text);
-            if !text.is_empty() {
-                scan.trust.see(label);
+            let mut outer = None;
+            for text in pieces(text) {
+                let (label, time, body) = label_and_body(text);
+                if !text.is_empty() {
+                    scan.trust.see(label);
+                }
+                // A time stands at the beginning of the line and holds for all of it.
+                outer = time.or(outer);
+                each(Line { number: self.number, text, body, label, time: outer }, &mut scan.trust);
             }
-            each(Line { number: self.number, text, body, label, time }, &mut scan.trust);
             self.line.clear();
             self.given = true;
         }
@@ -228,6 +233,40 @@ impl Splitter {
             self.given = false;
         }
     }
+}
+
+/// Writers that may cut one line into each other; what stands behind the last is left to it.
+const MAX_PIECES: usize = 16;
+
+/// A line, parted where a process wrote into the middle of another's: `Tried to all[rank1]: Traceback …`. Each piece
+/// begins with the prefix of its own writer, so that none takes the words of another.
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    let mut given = 0;
+    std::iter::from_fn(move || {
+        let whole = rest.take()?;
+        given = 1usize.saturating_add(given);
+        let Some(at) = cut_at(whole).filter(|_| given < MAX_PIECES) else { return Some(whole) };
+        let (piece, behind) = whole.split_at_checked(at)?;
+        rest = Some(behind);
+        Some(piece)
+    })
+}
+
+/// Where the prefix of another process stands behind other text. Only the prefixes that launchers write, with their
+/// colon: `[rank 3]` inside a sentence is the program's own.
+fn cut_at(text: &str) -> Option<usize> {
+    memchr::memchr_iter(b'[', text.as_bytes()).skip_while(|at| *at == 0).find(|at| {
+        let Some((before, prefix)) = text.split_at_checked(*at) else { return false };
+        let could_be = prefix.starts_with("[rank")
+            || prefix.starts_with("[default")
+            || prefix.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
+        let named = if could_be { bracket_prefix(prefix) } else { None };
+        let Some((Some((rank, RankFrom::Prefix | RankFrom::Mpi)), _)) = named else { return false };
+        // Behind other prefixes, such as a time or a task, it is one of a stack of the same writer.
+        let (own, _, said) = label_and_body(before);
+        !said.trim().is_empty() && own.rank.is_none_or(|(known, _)| known != rank)
+    })
 }
 
 /// Removes terminal sequences (`ESC [ … m` and the like).
@@ -459,6 +498,29 @@ mod tests {
             seen.push((line.number, line.text.to_owned()));
         });
         (seen, scan)
+    }
+
+    #[test]
+    fn a_line_that_two_processes_wrote_is_parted_between_them() {
+        let parts = |text: &str| pieces(text).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(
+            parts("[rank0]: CUDA out of memory. Tried to all[rank1]: CUDA out of memory."),
+            ["[rank0]: CUDA out of memory. Tried to all", "[rank1]: CUDA out of memory."]
+        );
+        assert_eq!(parts("Tried to[default3]:step 4"), ["Tried to", "[default3]:step 4"]);
+        assert_eq!(parts("[1,0]<stderr>:Tried[1,2]<stderr>:step"), ["[1,0]<stderr>:Tried", "[1,2]<stderr>:step"]);
+        // Stacked prefixes, the same process, brackets of a program's own.
+        for whole in [
+            "12:00:01 [default3]:[rank3]: step",
+            "3: [rank3]: step",
+            "[rank3]: step [rank3]: again",
+            "[rank0]: peers are [rank 1] and [Rank 2]",
+            "loss [rank]: 3",
+            "",
+        ] {
+            assert_eq!(parts(whole), [whole]);
+        }
+        assert_eq!(parts(&"[rank1]: a[rank2]: b".repeat(500)).len(), MAX_PIECES);
     }
 
     #[test]

@@ -685,3 +685,14 @@ fn time_is_linear() {
         assert!(large < small * 24 + Duration::from_millis(300), "input {index}: {small:?} then {large:?}");
     }
 }
+
+#[test]
+fn samples_without_a_host_are_those_of_the_only_host() {
+    let text = "DCGM_FI_DEV_FB_USED{gpu=\"0\",UUID=\"GPU-aaaaaaaa\",Hostname=\"host1\"} 1024\n\
+                DCGM_FI_DEV_FB_FREE{gpu=\"0\",UUID=\"GPU-aaaaaaaa\"} 2048\n";
+    let evidence = check(text);
+    assert_eq!(evidence.device_tables.len(), 1);
+    let row = &evidence.device_tables[0].devices[0];
+    assert_eq!((row.used, row.free), (Some(Bytes::from_mib(1024)), Some(Bytes::from_mib(2048))));
+    assert_eq!(evidence.artifacts[0].warnings, Vec::<String>::new());
+}

@@ -259,6 +259,17 @@ fn doubts_are_said() {
 }
 
 #[test]
+fn snapshots_written_into_one_file_are_told() {
+    let one = own("protocol5.pickle");
+    let (alone, quiet) = unpack(read_named("x.pickle", &one).unwrap());
+    let (first, warnings) = unpack(read_named("x.pickle", &one.repeat(2)).unwrap());
+    assert_eq!(alone.devices, first.devices);
+    assert_eq!(warnings.len(), quiet.len() + 1);
+    let told = format!("the snapshot ends at byte {}, and what follows was not read", one.len());
+    assert!(warnings.iter().any(|warning| warning.starts_with(&told)), "{warnings:?}");
+}
+
+#[test]
 fn a_file_cut_in_its_events_is_used_up_to_there() {
     let whole = &read_own("protocol5.pickle").0.devices[0];
     let (cut, warnings) = read_own("cut_in_events.pickle");

@@ -72,6 +72,23 @@ pub enum ArtifactKind {
 }
 
 impl ArtifactKind {
+    /// Whether a file of this kind says how full cards are, rather than what one process says of itself.
+    pub fn is_of_cards(self) -> bool {
+        matches!(
+            self,
+            Self::NvidiaSmi
+                | Self::NvidiaSmiCsv
+                | Self::NvidiaSmiQuery
+                | Self::NvidiaSmiMonitor
+                | Self::Gpustat
+                | Self::Nvitop
+                | Self::Prometheus
+                | Self::RocmSmi
+                | Self::Nvml
+                | Self::LiveRecord
+        )
+    }
+
     /// The words for readers.
     pub fn title(self) -> &'static str {
         match self {

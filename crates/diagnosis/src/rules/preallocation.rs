@@ -27,6 +27,12 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
         if cards.len() == 1 { "is" } else { "are" },
         words::percent(case.policy.prealloc_share)
     );
+    // A framework that takes cards at start takes every card that it may: one full card among many that are not is as
+    // likely a job of its own between two steps.
+    if taken.len() * 2 < view.in_use(case.policy).len() {
+        ledger.signal(&[LABEL], weight::FAINT, &text, &refs);
+        return;
+    }
     ledger.signal(&[LABEL], weight::STRONG, &text, &refs);
     ledger.caveat(LABEL, "A paused job or the leftover of a dead one looks the same in one table.");
     ledger.signal(&[CauseLabel::ZombieLeftover], weight::FAINT, &text, &refs);

@@ -32,6 +32,8 @@ pub(super) struct CsvReader {
     nameless: Doubt,
     /// The same, numbered by their position.
     positional: Doubt,
+    /// Rows with a size that cannot be.
+    impossible: Doubt,
 }
 
 /// Rows that were not understood for one reason: how many, and the line of the first.
@@ -114,6 +116,14 @@ impl CsvReader {
                  leave `noheader` out, or add the command with its columns to the file",
                 self.headless.first,
                 self.headless.rows()
+            ));
+        }
+        if self.impossible.count > 0 {
+            sink.warn(format!(
+                "line {}: {} of nvidia-smi CSV have a size that cannot be (negative, not a number, or more than any \
+                 machine has); those figures were left out",
+                self.impossible.first,
+                self.impossible.rows()
             ));
         }
         if self.positional.count > 0 {
@@ -203,6 +213,9 @@ impl CsvReader {
     }
 
     fn take(&mut self, at: usize, row: &Row<'_>, line: &Line<'_>, sink: &mut Sink<'_>) {
+        if row.has_impossible {
+            self.impossible.add(line.number);
+        }
         let Some(printer) = self.printers.get_mut(at) else { return };
         let what = printer.layout.what;
         let goes_on = printer.reading.as_ref().is_some_and(|reading| reading.takes(row, line.number, sink));

@@ -21,8 +21,8 @@ const MAX_LABELS: usize = 64;
 pub(super) struct PrometheusReader {
     /// The scrape of each host; without a host label there is one.
     open: BTreeMap<String, Open>,
-    /// There was more than one host.
-    has_hosts: bool,
+    /// The hosts that were named, as many as tell one from several.
+    hosts: BTreeSet<String>,
 }
 
 struct Open {
@@ -62,7 +62,7 @@ impl PrometheusReader {
         for open in std::mem::take(&mut self.open).into_values() {
             open.give(sink);
         }
-        if self.has_hosts {
+        if self.hosts.len() > 1 {
             sink.warn("metrics of several hosts are in this file; each host is a reading of its own".to_owned());
         }
     }
@@ -101,7 +101,13 @@ impl PrometheusReader {
         let Some(number) = index.or_else(|| sink.number(bus_id, uuid)) else { return };
         let instance = sample.label(&["GPU_I_ID"]).and_then(values::index);
         let key = (number, instance);
-        let host = sample.label(&["Hostname", "hostname"]).unwrap_or_default();
+        let named = sample.label(&["Hostname", "hostname"]);
+        if let Some(host) = named.filter(|host| self.hosts.len() < 2 && !self.hosts.contains(*host)) {
+            self.hosts.insert(host.to_owned());
+        }
+        // A sample without a host beside those of one host is that host's.
+        let only = self.open.keys().next().filter(|_| named.is_none() && self.open.len() == 1).cloned();
+        let host = &*only.unwrap_or_else(|| named.unwrap_or_default().to_owned());
         let begins = self.open.get(host).is_none_or(|open| {
             open.seen.contains(&(name, key)) || open.numbering != numbering || open.rows.len() >= MAX_ROWS
         });
@@ -114,7 +120,6 @@ impl PrometheusReader {
             {
                 open.give(sink);
             }
-            self.has_hosts |= !self.open.is_empty();
             let mut table = DeviceTable::new(at.clone());
             table.time = sample.time;
             table.at.time = sample.time;

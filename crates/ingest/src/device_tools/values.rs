@@ -18,13 +18,16 @@ pub(crate) fn memory(text: &str, column_unit: Option<u64>) -> Option<Bytes> {
     if number.len() > 20 || number.is_empty() {
         return None;
     }
-    if let Ok(whole) = number.parse::<u64>() {
-        return whole.checked_mul(unit).map(Bytes);
-    }
-    if !number.contains('.') {
-        return None;
-    }
     number.parse::<f64>().ok().and_then(|value| Bytes::from_float(value, unit))
+}
+
+/// Whether a text is a size that cannot be: negative, not a number, or more than any machine has.
+pub(crate) fn is_impossible(text: &str, column_unit: Option<u64>) -> bool {
+    let text = text.trim();
+    let end = text.find(char::is_whitespace).unwrap_or(text.len());
+    let (number, word) = text.split_at(end);
+    let has_unit = if word.is_empty() { column_unit.is_some() } else { unit(word.trim_start()).is_some() };
+    has_unit && number.len() <= 32 && number.parse::<f64>().is_ok() && memory(text, column_unit).is_none()
 }
 
 /// The bytes of a unit, in binary whatever its prefix.
@@ -135,9 +138,15 @@ mod tests {
         assert_eq!(memory("1.5GiB", None), Some(Bytes(3 * GIB / 2)));
         assert_eq!(memory("855", Some(MIB)), Some(Bytes(855 * MIB)));
         assert_eq!(memory("855", None), None);
-        for text in ["", "[N/A]", "N/A", "12 W", "1.2.3 MiB", "-5 MiB", "99999999999999999999 MiB", "12 Mi"] {
+        for text in ["", "[N/A]", "N/A", "12 W", "1.2.3 MiB", "12 Mi"] {
             assert_eq!(memory(text, Some(MIB)), None, "{text}");
+            assert!(!is_impossible(text, Some(MIB)), "{text}");
         }
+        for text in ["-5 MiB", "-5", "nan", "99999999999999999999 MiB", "99999999999 MiB"] {
+            assert_eq!(memory(text, Some(MIB)), None, "{text}");
+            assert!(is_impossible(text, Some(MIB)), "{text}");
+        }
+        assert!(!is_impossible("-5", None) && !is_impossible("12 MiB", None));
     }
 
     #[test]

@@ -233,12 +233,15 @@ impl Open {
         }
         if let Some(last) = self.table.devices.last()
             && self.device.is_some()
-            && !self.has_memory
+            && self.table.processes.is_empty()
         {
-            warnings.push(format!(
-                "line {line}: the nvidia-smi table ends before the memory of {}; paste the whole table",
-                last.subject
-            ));
+            // No rule came after the card's rows: the copy was cut inside them.
+            let what = if self.has_memory {
+                format!("in the rows of {}, so that its processes and what stood after are not known", last.subject)
+            } else {
+                format!("before the memory of {}", last.subject)
+            };
+            warnings.push(format!("line {line}: the nvidia-smi table ends {what}; paste the whole table"));
         }
         // Physical GPUs first, whatever order a copy was pasted in.
         self.table.devices.sort_by_key(|row| matches!(row.subject, Subject::MigSlice { .. }));

@@ -428,6 +428,16 @@ mod tests {
     }
 
     #[test]
+    fn a_message_cut_into_by_another_rank_keeps_to_itself() {
+        let text = "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to all[rank1]: torch.OutOfMemoryError: \
+                    CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 79.18 GiB of which \
+                    29.69 MiB is free.\n";
+        let (events, _) = events(text);
+        let short: Vec<_> = events.iter().map(|e| (e.rank.map(|r| r.0), e.device, e.tried)).collect();
+        assert_eq!(short, [(Some(0), None, None), (Some(1), Some(1), Some(Bytes(2 * GIB)))]);
+    }
+
+    #[test]
     fn a_repeat_is_counted_once() {
         let (events, warnings) = events(&format!("[rank1]: {MODERN}\n[rank1]: {MODERN}\n[rank2]: {MODERN}\n"));
         assert_eq!((events.len(), warnings.len()), (2, 0));

@@ -26,6 +26,7 @@ use keys::Figure;
 use nested_stats::Nested;
 use rankscope_model::{Bytes, Evidence, Place, Provenance, Rank, StepRecord, Subject};
 use records::Draft;
+use std::collections::BTreeSet;
 use std::io::BufRead;
 use summary_table::{Summaries, Summary};
 use thin::{Rest, Thinned};
@@ -75,6 +76,48 @@ pub(crate) struct StepReader<'c> {
     /// Lines with a memory figure and nobody to give it to, and the first of them.
     ownerless: u64,
     first_ownerless: u64,
+    impossible: Impossible,
+}
+
+/// Lines with memory figures that cannot be, and the ranks that printed them.
+#[derive(Debug, Default)]
+struct Impossible {
+    lines: u64,
+    first: u64,
+    ranks: BTreeSet<u32>,
+}
+
+impl Impossible {
+    /// Ranks that a warning names.
+    const MAX_RANKS: usize = 8;
+
+    fn add(&mut self, line: u64, rank: Option<Rank>) {
+        if self.lines == 0 {
+            self.first = line;
+        }
+        self.lines = self.lines.saturating_add(1);
+        // One more than is named, to tell that there are more.
+        if self.ranks.len() <= Self::MAX_RANKS {
+            self.ranks.extend(rank.map(|rank| rank.0));
+        }
+    }
+
+    fn warning(&self) -> Option<String> {
+        let named: Vec<String> = self.ranks.iter().take(Self::MAX_RANKS).map(u32::to_string).collect();
+        let whose = match named.as_slice() {
+            [] => String::new(),
+            [one] => format!(" of rank {one}"),
+            _ if self.ranks.len() > Self::MAX_RANKS => format!(" of ranks {} and more", named.join(", ")),
+            [first @ .., last] => format!(" of ranks {} and {last}", first.join(", ")),
+        };
+        (self.lines > 0).then(|| {
+            format!(
+                "{} a memory figure{whose} that cannot be (not a number, negative, or more than any machine has), which \
+                 was left out; look at what prints it",
+                lines_from(self.lines, self.first, "has", "have")
+            )
+        })
+    }
 }
 
 impl<'c> StepReader<'c> {
@@ -93,6 +136,7 @@ impl<'c> StepReader<'c> {
             kept: Thinned::new(ctx.limits.max_step_records),
             ownerless: 0,
             first_ownerless: 0,
+            impossible: Impossible::default(),
         }
     }
 
@@ -183,6 +227,12 @@ impl<'c> StepReader<'c> {
         let local = draft.local_rank.map(|rank| (rank, RankFrom::Prefix));
         let certain = self.file_rank.map(Subject::Rank).or(draft.device.map(Subject::Device));
         let named = printed.or(label.rank).or(local);
+        if draft.has_impossible {
+            self.impossible.add(first_line(&at), named.map(|(rank, _)| rank).or(self.file_rank));
+            if !draft.says_something() {
+                return;
+            }
+        }
         let (subject, owner) = match (named, certain) {
             (Some((rank, from)), otherwise) => (Subject::Rank(rank), Owner { from: Some(from), otherwise }),
             (None, Some(subject)) => (subject, Owner { from: None, otherwise: None }),
@@ -259,6 +309,7 @@ impl<'c> StepReader<'c> {
                 lines_from(self.ownerless, self.first_ownerless, "names", "name")
             ));
         }
+        warnings.extend(self.impossible.warning());
         if untrusted > 0 {
             warnings.push(format!(
                 "{} a number in front that is not the global rank (the same number stands for several processes), \

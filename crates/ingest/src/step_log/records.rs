@@ -28,6 +28,8 @@ pub(super) struct Draft {
     pub(super) peak_reserved: Option<Bytes>,
     pub(super) active: Option<Bytes>,
     pub(super) device_used: Option<Bytes>,
+    /// A memory figure was printed that cannot be: not a number, negative, or more than any machine has.
+    pub(super) has_impossible: bool,
     says_init: bool,
 }
 
@@ -43,6 +45,11 @@ impl Draft {
     }
 
     fn is_worth_keeping(&self) -> bool {
+        self.says_something() || self.has_impossible
+    }
+
+    /// Whether it says more than that a figure cannot be.
+    pub(super) fn says_something(&self) -> bool {
         self.has_memory() || self.has_batch()
     }
 
@@ -296,6 +303,8 @@ impl<'t> Walk<'t> {
         let device = self.cuda_device();
         match self.kind(0) {
             Some(Kind::Number(number)) => self.number_value(&parts, number, hint, equals, device),
+            Some(Kind::Sign('-')) if self.is_tight(1) => self.negative_value(&parts, hint),
+            Some(Kind::Word(word)) if is_no_number(word) => self.no_number_value(&parts, hint),
             Some(Kind::Sign('(' | '[')) => self.shape_value(&parts),
             Some(Kind::Word("torch")) if self.is_sign(1, '.') && self.kind(2) == Some(Kind::Word("Size")) => {
                 self.advance(3);
@@ -410,18 +419,46 @@ impl<'t> Walk<'t> {
             Some(_) if parts.is_max_mem() || self.bare_mib => Some(MIB),
             _ => None,
         };
-        let Some(value) = unit.or(self.unit).or_else(bare).and_then(|unit| Bytes::from_float(number.value, unit))
-        else {
-            return;
-        };
+        let Some(unit) = unit.or(self.unit).or_else(bare) else { return };
         if self.host {
             return;
         }
+        let Some(value) = Bytes::from_float(number.value, unit) else {
+            self.draft.has_impossible = true;
+            return;
+        };
         if self.draft.has(figure) {
             self.flush();
         }
         *self.draft.figure(figure) = Some(value);
         self.last = Some(figure);
+    }
+
+    /// `peak=-512.0MB`: no figure, and not to be passed over in silence. Without a unit it may stand for "unknown".
+    fn negative_value(&mut self, parts: &Parts, hint: Option<u64>) {
+        let Some(Kind::Number(_)) = self.kind(1) else { return };
+        self.advance(2);
+        let printed = match self.kind(0) {
+            Some(Kind::Word(word)) => unit(word, self.is_tight(0)),
+            _ => None,
+        };
+        self.refuse(parts, printed.or(hint));
+    }
+
+    /// `peak=nanMB`, `"peak_mb": NaN`.
+    fn no_number_value(&mut self, parts: &Parts, hint: Option<u64>) {
+        let Some(Kind::Word(word)) = self.kind(0) else { return };
+        self.advance(1);
+        let printed = match self.kind(0) {
+            Some(Kind::Word(word)) => unit(word, false),
+            _ => word.get(3..).and_then(|rest| unit(rest, true)),
+        };
+        self.refuse(parts, printed.or(hint));
+    }
+
+    fn refuse(&mut self, parts: &Parts, unit: Option<u64>) {
+        let is_memory = matches!(parts.key(), Some(Key::Memory(_)));
+        self.draft.has_impossible |= is_memory && !self.host && unit.or(self.unit).is_some();
     }
 
     fn set_rank(&mut self, number: Number) {
@@ -505,6 +542,13 @@ impl<'t> Walk<'t> {
             self.done.push(draft);
         }
     }
+}
+
+/// `nan`, `inf`, and `nanMB` as `f"{peak}MB"` prints it.
+fn is_no_number(word: &str) -> bool {
+    let Some((head, rest)) = word.split_at_checked(3) else { return false };
+    let is_one = head.eq_ignore_ascii_case("nan") || head.eq_ignore_ascii_case("inf");
+    is_one && (rest.is_empty() || unit(rest, true).is_some())
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -701,6 +745,36 @@ mod tests {
         assert_eq!(one("GPU 3: mem 10GB").device, Some(3));
         assert_eq!(one("rank=0 step=9 phase=eval peak=1GB").phase, Some(Phase::Eval));
         assert_eq!(one("[rank0]: validate step: 20  memory: 30.00GiB(37.5%)").phase, Some(Phase::Eval));
+    }
+
+    #[test]
+    fn a_figure_that_cannot_be_leaves_its_trace() {
+        for line in [
+            "rank=3 step=1 peak=nanMB",
+            "rank=3 step=1 peak=nan MB",
+            "rank=3 step=1 peak=inf GB",
+            "rank=3 step=1 peak=-512.0MB",
+            "rank=3 step=1 peak=1e308GB",
+            "{\"rank\": 3, \"step\": 1, \"peak_mb\": NaN}",
+            "{\"rank\": 3, \"step\": 1, \"peak_mb\": -1.5}",
+        ] {
+            let record = one(line);
+            assert!(record.has_impossible && !record.says_something(), "{line}: {record:?}");
+            assert_eq!(record.rank, Some(Rank(3)), "{line}");
+        }
+        // The figure that can be is kept beside it.
+        let record = one("rank=3 step=1 cur=10MB peak=nanMB");
+        assert_eq!((record.allocated, record.has_impossible), (mib(10.0), true));
+        // What may stand for "unknown", a difference, a loss and host memory say nothing of a card.
+        for line in [
+            "rank=3 step=1 peak=-1",
+            "rank=3 step=1 delta=-5MB",
+            "rank=3 step=1 loss=nan",
+            "rank=3 step=1 cpu mem=-5MB",
+            "rank=3 info: mem ok",
+        ] {
+            assert_eq!(records(line, None), [], "{line}");
+        }
     }
 
     #[test]

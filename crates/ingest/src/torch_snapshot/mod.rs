@@ -57,7 +57,15 @@ pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Result<Evidence, 
     let Decoded { mut heap, end } = pickle::decode(input)?;
     let mut warnings = Vec::new();
     let top = match end {
-        End::Whole(root) => whole(&heap, root)?,
+        End::Whole { root, more_from } => {
+            warnings.extend(more_from.map(|offset| {
+                format!(
+                    "the snapshot ends at byte {offset}, and what follows was not read; if several were written into \
+                     one file, upload each by itself"
+                )
+            }));
+            whole(&heap, root)?
+        }
         End::Cut { offset, stack } => {
             let top = salvage::salvage(&mut heap, &stack).map_err(|heap::TableFull| pickle::too_large())?;
             warnings.push(format!(

@@ -33,7 +33,12 @@ pub(super) struct Decoded {
 /// How a pickle ended.
 pub(super) enum End {
     /// With STOP; what follows it was not read.
-    Whole(Value),
+    Whole {
+        /// What the pickle is.
+        root: Value,
+        /// Where bytes follow that do not belong to it.
+        more_from: Option<u64>,
+    },
     /// The file ends at `offset` in the middle of things; what was under way stands on the stack.
     Cut {
         /// Bytes that were read.
@@ -55,7 +60,8 @@ pub(super) fn decode(input: &mut dyn BufRead) -> Result<Decoded, ReadError> {
         let (used, stopped) = machine.run(bytes, base)?;
         base = base.saturating_add(used as u64);
         if let Some(root) = stopped {
-            return Ok(Decoded { heap: machine.heap, end: End::Whole(root) });
+            let follows = used < filled || input.fill_buf().is_ok_and(|more| !more.is_empty());
+            return Ok(Decoded { heap: machine.heap, end: End::Whole { root, more_from: follows.then_some(base) } });
         }
         if ended {
             let offset = base.saturating_add(filled.saturating_sub(used) as u64);

@@ -94,6 +94,8 @@ pub(super) struct Row<'a> {
     pub(super) certain: usize,
     /// A size came with its unit.
     pub(super) has_units: bool,
+    /// A size cannot be, and is none.
+    pub(super) has_impossible: bool,
 }
 
 impl Row<'_> {
@@ -229,7 +231,7 @@ impl Layout {
         if extra > 0 && name_at.is_none() {
             return None;
         }
-        let mut row = Row { cells: Vec::new(), certain: 0, has_units: false };
+        let mut row = Row { cells: Vec::new(), certain: 0, has_units: false, has_impossible: false };
         let mut texts = texts.into_iter();
         for (at, column) in self.columns.iter().enumerate() {
             let mut text = std::borrow::Cow::Borrowed(texts.next()?);
@@ -241,6 +243,7 @@ impl Layout {
             let certain = plausible(*column, &text, needs_units)?;
             row.certain = row.certain.saturating_add(usize::from(certain));
             row.has_units |= column.field.is_size() && has_unit(&text);
+            row.has_impossible |= column.field.is_size() && values::is_impossible(&text, Some(column.unit));
             if column.field != Field::Other {
                 row.cells.push((column.field, column.unit, text));
             }
@@ -273,6 +276,9 @@ fn plausible(column: Column, text: &str, needs_units: bool) -> Option<bool> {
         Field::DisplayActive | Field::Mig | Field::Ecc => values::switch(text).map(|_| true),
         field if field.is_size() => {
             let unit = (!needs_units).then_some(column.unit);
+            if values::is_impossible(text, unit) {
+                return Some(false);
+            }
             values::memory(text, unit).map(|_| has_unit(text))
         }
         _ => Some(false),
@@ -369,6 +375,8 @@ mod tests {
         assert!(layout.row("16276 MiB, Tesla P100, 12 W, 3", false).is_none());
         assert!(layout.row("16276 MiB, Tesla P100, 12 MiB", false).is_none());
         assert_eq!(layout.row("16276 MiB, x, [N/A], 3", false).unwrap().size(Field::Used), None);
+        let impossible = layout.row("16276 MiB, x, -5 MiB, 3", false).unwrap();
+        assert_eq!((impossible.size(Field::Used), impossible.has_impossible), (None, true));
     }
 
     #[test]
