@@ -340,6 +340,23 @@ fn files_of_one_process_ask_for_the_same_of_the_others() {
 }
 
 #[test]
+fn every_card_that_one_process_visits_is_named() {
+    let cards = [(0, 31_418, 32_768, 90), (1, 24_930, 32_768, 90), (2, 9_918, 32_768, 90), (3, 16_306, 32_768, 90)];
+    let rows = [
+        (0, 700, "python", 1635),
+        (1, 700, "python", 535),
+        (1, 801, "python", 24_395),
+        (2, 700, "python", 535),
+        (2, 802, "python", 9383),
+        (3, 700, "python", 535),
+        (3, 803, "python", 15_771),
+    ];
+    let diagnosis = run(&smi("nvidia-smi.txt").table(None, &cards, &rows).evidence);
+    let claim = "One process at home on GPU 0 also holds 535 MiB each on GPUs 1 to 3.";
+    assert!(diagnosis.findings.iter().any(|finding| finding.claim == claim), "{:#?}", diagnosis.findings);
+}
+
+#[test]
 fn one_full_card_among_many_is_not_said_to_be_taken_whole() {
     let cards: Vec<_> =
         (0..8).map(|gpu| if gpu == 4 { (gpu, 79_900, 81_559, 0) } else { (gpu, 50_000, 81_559, 93) }).collect();

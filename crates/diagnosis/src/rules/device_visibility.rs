@@ -265,10 +265,16 @@ fn foreign_rows(case: &Case, index: usize, view: &TableView, ledger: &mut Ledger
     // A missing size is not zero: without all of them nothing is said of how much they are.
     let sum = sum_of(rows);
     let typical = sum.and_then(|_| lower_median(&sizes));
-    let refs = case.refs(rows.iter().map(|row| &row.at));
-    let size_text = sizes_of(rows);
+    // The same processes on more cards are told in one breath.
+    let pids = |rows: &[&ProcessRow]| rows.iter().map(|row| row.pid).collect::<BTreeSet<_>>();
+    let visited: Vec<&(Subject, Vec<&ProcessRow>)> =
+        by_card.iter().filter(|(_, others)| pids(others) == pids(rows)).collect();
+    let places = words::subjects(&visited.iter().map(|(subject, _)| *subject).collect::<Vec<_>>());
+    let everywhere: Vec<&ProcessRow> = visited.iter().flat_map(|(_, rows)| rows).copied().collect();
+    let refs = case.refs(everywhere.iter().map(|row| &row.at));
+    let size_text = sizes_of(&everywhere);
     let text = format!(
-        "{} at home on {} also {} {size_text} on {card}.",
+        "{} at home on {} also {} {size_text} on {places}.",
         words::capital(&words::counted(rows.len(), "process", "processes")),
         words::subjects(&homes),
         if rows.len() == 1 { "holds" } else { "hold" },
@@ -332,6 +338,7 @@ fn foreign_rows(case: &Case, index: usize, view: &TableView, ledger: &mut Ledger
     let doing = if is_context { "also opened a CUDA context on it" } else { "also put tensors on it" };
     let holds = if rows.len() == 1 { "holds" } else { "hold" };
     let nobody = match (view.residents(card, case.policy).is_empty(), rows.len()) {
+        _ if visited.len() > 1 => "",
         (false, _) => "",
         (true, 1) => ", where it does not work",
         (true, _) => ", where none of them works",
@@ -340,7 +347,7 @@ fn foreign_rows(case: &Case, index: usize, view: &TableView, ledger: &mut Ledger
         family,
         &Mechanism {
             because: format!("{owners} {doing}"),
-            alone: format!("{} also {holds} {size_text} on {card}{nobody}.", words::capital(&owners)),
+            alone: format!("{} also {holds} {size_text} on {places}{nobody}.", words::capital(&owners)),
             explained: sum,
         },
     );
