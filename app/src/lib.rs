@@ -52,6 +52,8 @@ pub use backend::{
 #[cfg(feature = "ssr")]
 pub use compare::standalone_comparison_html;
 #[cfg(feature = "ssr")]
+pub use docs::texts as documentation;
+#[cfg(feature = "ssr")]
 pub use document::{App, STYLE, shell};
 #[cfg(feature = "ssr")]
 pub use live::{live_node_html, run_word};

@@ -78,6 +78,11 @@ static PARTS: LazyLock<Vec<Part>> = LazyLock::new(|| {
     BOOK.iter().map(|(title, chapters)| Part { title, chapters: chapters.iter().map(chapter).collect() }).collect()
 });
 
+/// The text of every page as it was written.
+pub fn texts() -> impl Iterator<Item = &'static str> {
+    BOOK.iter().flat_map(|(_, chapters)| chapters.iter().map(|(_, text)| *text))
+}
+
 /// All pages, rendered once.
 pub fn parts() -> &'static [Part] {
     &PARTS

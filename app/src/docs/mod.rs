@@ -4,7 +4,7 @@
 mod book;
 mod markdown;
 
-pub use book::{Chapter, chapter, parts};
+pub use book::{Chapter, chapter, parts, texts};
 pub use markdown::Heading;
 
 #[cfg(test)]
