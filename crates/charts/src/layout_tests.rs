@@ -499,19 +499,10 @@ prop_compose! {
     fn any_row()(
         subject in any_subject(),
         capacity in prop::option::of(any_value().prop_map(Bytes)),
-        parts in prop::collection::vec((0..8usize, any_value()), 0..9),
+        parts in prop::collection::vec((0..PartKind::ALL.len(), any_value()), 0..PartKind::ALL.len() + 1),
         accused in any::<bool>(),
     ) -> Composition {
-        let kinds = [
-            PartKind::Allocated,
-            PartKind::Cached,
-            PartKind::OwnProcess,
-            PartKind::OutsidePytorch,
-            PartKind::OtherRanks,
-            PartKind::OtherProcesses,
-            PartKind::UnsizedProcesses,
-            PartKind::Unaccounted,
-        ];
+        let kinds = PartKind::ALL;
         let parts = parts.into_iter().map(|(kind, bytes)| Part { kind: kinds[kind], bytes: Bytes(bytes) }).collect();
         Composition { subject, capacity, parts, source: String::new(), accused }
     }

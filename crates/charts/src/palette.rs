@@ -209,18 +209,18 @@ pub fn part_pattern(kind: PartKind) -> Pattern {
     match kind {
         PartKind::OtherRanks => Pattern::Rising,
         PartKind::OtherProcesses => Pattern::Falling,
-        PartKind::OutsidePytorch => Pattern::Level,
+        PartKind::OutsidePytorch | PartKind::Waiting => Pattern::Level,
         PartKind::UnsizedProcesses => Pattern::Upright,
-        PartKind::Unaccounted => Pattern::Outlined,
+        PartKind::Unaccounted | PartKind::Untold => Pattern::Outlined,
         PartKind::Allocated | PartKind::Cached | PartKind::OwnProcess => Pattern::Plain,
     }
 }
 
 pub(crate) fn part_color(kind: PartKind) -> Token {
     match kind {
-        PartKind::Allocated => Token::Alloc,
+        PartKind::Allocated | PartKind::Waiting => Token::Alloc,
         PartKind::Cached => Token::Cached,
-        PartKind::OwnProcess | PartKind::UnsizedProcesses => Token::Rank,
+        PartKind::OwnProcess | PartKind::UnsizedProcesses | PartKind::Untold => Token::Rank,
         PartKind::OutsidePytorch => Token::Ctx,
         PartKind::OtherRanks | PartKind::OtherProcesses => Token::Foreign,
         PartKind::Unaccounted => Token::Dim,
@@ -250,11 +250,8 @@ mod tests {
 
     #[test]
     fn no_two_parts_look_alike() {
-        use PartKind::{
-            Allocated, Cached, OtherProcesses, OtherRanks, OutsidePytorch, OwnProcess, Unaccounted, UnsizedProcesses,
-        };
-        let kinds =
-            [Allocated, Cached, OwnProcess, OutsidePytorch, OtherRanks, OtherProcesses, UnsizedProcesses, Unaccounted];
+        use PartKind::{OutsidePytorch, OwnProcess};
+        let kinds = PartKind::ALL;
         for theme in [Theme::Light, Theme::Dark] {
             for (n, one) in kinds.into_iter().enumerate() {
                 for other in kinds.into_iter().skip(n + 1) {

@@ -239,6 +239,7 @@ pub(crate) fn key_word(kind: PartKind) -> &'static str {
     match kind {
         PartKind::OutsidePytorch => "outside PyTorch",
         PartKind::UnsizedProcesses => "size not printed",
+        PartKind::Untold => "not told whose",
         _ => kind.title(),
     }
 }

@@ -117,16 +117,7 @@ fn the_page_gets_variables_only_and_a_file_gets_none() {
 #[test]
 fn key_and_drawing_agree_on_colours() {
     let drawn = svg::composition(&figures::every_kind(), 760, Theme::Page).unwrap();
-    for kind in [
-        PartKind::Allocated,
-        PartKind::Cached,
-        PartKind::OwnProcess,
-        PartKind::OutsidePytorch,
-        PartKind::OtherRanks,
-        PartKind::OtherProcesses,
-        PartKind::UnsizedProcesses,
-        PartKind::Unaccounted,
-    ] {
+    for kind in PartKind::ALL {
         assert!(drawn.contains(&format!("fill=\"var({})\"", part_token(kind))), "{kind:?}");
     }
 }

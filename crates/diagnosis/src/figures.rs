@@ -1,17 +1,14 @@
-//! The numbers behind the charts: memory over time, peak per rank or card, and what fills each card.
+//! The numbers behind the charts: memory over time and peak per rank or card; what fills each card is `composition.rs`.
 //!
 //! Reduced to what a page can draw, with every spike kept. Knows evidence and the diagnosis; draws nothing.
 
 use crate::case::Case;
 use crate::imbalance::{Comparison, Source};
-use crate::policy::UNREADABLE_NAMES;
-use crate::refs::refs;
-use crate::tables::{Gpu, TableView};
 use crate::traces::Lines;
 use rankscope_model::{
-    ArtifactId, Bytes, Composition, Diagnosis, EvidenceRef, Figures, Finding, LaunchSetting, OomEvent, Part, PartKind,
-    PeakBar, Peaks, Phase, PhaseMark, PhaseSpan, Place, ProcessListing, ProcessRow, Provenance, Quantity, Rank,
-    SeriesAxis, Severity, StepRecord, Subject, Timeline, TimelineLine, TimelineMark, UnixMicros,
+    ArtifactId, Bytes, Diagnosis, EvidenceRef, Figures, Finding, LaunchSetting, OomEvent, PeakBar, Peaks, Phase,
+    PhaseMark, PhaseSpan, Place, Provenance, Quantity, SeriesAxis, Severity, StepRecord, Subject, Timeline,
+    TimelineLine, TimelineMark, UnixMicros,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,10 +20,6 @@ const MAX_MARKS: usize = 64;
 const MAX_FINDING_MARKS: usize = 4;
 /// Ranks on one node, at most; a launch file that says more means something else.
 const MAX_PER_NODE: u32 = 128;
-/// Figures of the allocator further from a list of processes than this, in microseconds, are of another moment.
-const SAME_MOMENT: u64 = 10_000_000;
-/// Compositions kept.
-const MAX_COMPOSITIONS: usize = 1024;
 
 /// All charts.
 pub(crate) fn figures(case: &Case, diagnosis: &Diagnosis) -> Figures {
@@ -35,7 +28,7 @@ pub(crate) fn figures(case: &Case, diagnosis: &Diagnosis) -> Figures {
     Figures {
         timeline: timeline(case, diagnosis, &accused),
         peaks: peaks(case, &accused),
-        composition: composition(case, &accused),
+        composition: crate::composition::composition(case, &accused),
         scatter: crate::scatter::scatter(case, &accused),
         facts: crate::facts::facts(case),
     }
@@ -467,245 +460,6 @@ pub(crate) fn common_capacity(comparison: &Comparison) -> Option<Bytes> {
     let distinct: BTreeSet<u64> = comparison.capacities.values().copied().collect();
     let all_known = comparison.values.iter().all(|(s, _)| comparison.capacities.contains_key(s));
     if distinct.len() == 1 && all_known { distinct.first().map(|c| Bytes(*c)) } else { None }
-}
-
-// ---- composition ----
-
-fn composition(case: &Case, accused: &BTreeSet<Subject>) -> Vec<Composition> {
-    let mut found = match case.focus_with_memory() {
-        Some(_) if !case.homes.is_empty() => of_nodes(case, accused),
-        Some(view) => {
-            let series = case.table_series.iter().find(|series| {
-                series.iter().any(|index| case.tables.get(*index).is_some_and(|own| std::ptr::eq(own, view)))
-            });
-            let view = series.and_then(|series| with_whole_list(case, series)).unwrap_or(view);
-            view.gpus.iter().filter_map(|gpu| of_card(case, view, gpu, accused)).collect()
-        }
-        None => Vec::new(),
-    };
-    if found.is_empty() {
-        found = of_messages(case, accused);
-    }
-    if found.is_empty() {
-        found = of_snapshots(case, accused);
-    }
-    if found.is_empty() {
-        found = of_records(case, accused);
-    }
-    if found.is_empty() {
-        found = of_traces(case, accused);
-    }
-    found.truncate(MAX_COMPOSITIONS);
-    found
-}
-
-fn source(case: &Case, places: &[&Provenance]) -> String {
-    let mut list = refs(case.evidence, places.iter().copied(), usize::MAX);
-    // From the first to the last place in the first file: the rows of a table are not all adjacent.
-    let Some(first) = list.first().cloned() else { return String::new() };
-    list.retain(|r| r.artifact == first.artifact);
-    let end = list.iter().filter_map(|r| r.line_end.or(r.line)).max();
-    rankscope_model::EvidenceRef { line_end: end, ..first }.to_string()
-}
-
-/// Parts with their bytes; empty ones are left out, the order is that of the kinds.
-fn parts(list: impl IntoIterator<Item = (PartKind, u64)>) -> Vec<Part> {
-    let mut parts: Vec<Part> =
-        list.into_iter().filter(|(_, b)| *b > 0).map(|(kind, bytes)| Part { kind, bytes: Bytes(bytes) }).collect();
-    parts.sort_by_key(|part| part.kind);
-    parts
-}
-
-fn of_card(case: &Case, view: &TableView, gpu: &Gpu, accused: &BTreeSet<Subject>) -> Option<Composition> {
-    let used = gpu.used?;
-    let sum = |bytes: &mut dyn Iterator<Item = u64>| bytes.fold(0u64, u64::saturating_add);
-    let residents = view.residents(gpu.subject, case.policy);
-    let visitors = view.visitors(gpu.subject, case.policy);
-    let is_nameless = |name: Option<&str>| {
-        name.is_some_and(|name| {
-            UNREADABLE_NAMES.iter().any(|bad| name.trim_matches(['[', ']']).eq_ignore_ascii_case(bad))
-        })
-    };
-    let owner = residents.first().filter(|row| !is_nameless(row.name.as_deref()));
-    let own = owner.and_then(|row| row.used).map_or(0, |b| b.0);
-    let others = residents.iter().filter(|row| !owner.is_some_and(|o| std::ptr::eq(*o, **row)));
-    let beside = sum(&mut others.chain(&gpu.graphics).filter_map(|row| row.used).map(|b| b.0));
-    let visiting = sum(&mut visitors.iter().filter_map(|row| row.used).map(|b| b.0));
-    let listed = own.saturating_add(beside).saturating_add(visiting);
-    // Rows without a size hold part of what is left, and nobody knows how much: it is not memory of no process.
-    let has_unsized = gpu.compute.iter().chain(&gpu.graphics).any(|row| row.used.is_none());
-    let left = if has_unsized { PartKind::UnsizedProcesses } else { PartKind::Unaccounted };
-
-    let split = owner.and_then(|row| split_of(case, gpu.subject, own).or_else(|| split_of_steps(case, row, own)));
-    let mut list =
-        vec![(PartKind::OtherRanks, visiting), (PartKind::OtherProcesses, beside), (left, used.saturating_sub(listed))];
-    match split {
-        Some((allocated, cached)) => list.extend([
-            (PartKind::Allocated, allocated),
-            (PartKind::Cached, cached),
-            (PartKind::OutsidePytorch, own.saturating_sub(allocated).saturating_sub(cached)),
-        ]),
-        None => list.push((PartKind::OwnProcess, own)),
-    }
-    let places: Vec<&Provenance> =
-        std::iter::once(&gpu.row.at).chain(gpu.compute.iter().chain(&gpu.graphics).map(|row| &row.at)).collect();
-    Some(Composition {
-        subject: gpu.subject,
-        capacity: gpu.total.map(Bytes),
-        parts: parts(list),
-        source: source(case, &places),
-        accused: accused.contains(&gpu.subject),
-    })
-}
-
-/// The table of a series to split cards by: the fullest whose list is whole, since what an older list leaves of a card that
-/// moved on belongs to nobody in particular; else the one that shows most.
-fn with_whole_list<'c, 'a>(case: &'c Case<'a>, series: &[usize]) -> Option<&'c TableView<'a>> {
-    let focus = case.focus_of(series).map(|(_, view)| view)?;
-    if focus.table.listing == ProcessListing::Listed || focus.table.at.time.is_none() {
-        return Some(focus);
-    }
-    let views = series.iter().filter_map(|index| case.tables.get(*index));
-    let whole =
-        views.filter(|view| view.table.listing == ProcessListing::Listed && view.gpus.len() == focus.gpus.len());
-    Some(whole.max_by_key(|view| view.max_used()).unwrap_or(focus))
-}
-
-/// The card of each rank of a job on several nodes, under the rank's name.
-fn of_nodes(case: &Case, accused: &BTreeSet<Subject>) -> Vec<Composition> {
-    let card = |(rank, home): (&Subject, &crate::nodes::Home)| {
-        let view = with_whole_list(case, case.table_series.get(home.series)?)?;
-        let found = of_card(case, view, view.gpu(home.card)?, accused)?;
-        Some(Composition { subject: *rank, accused: accused.contains(rank), ..found })
-    };
-    case.homes.iter().filter_map(card).collect()
-}
-
-/// Allocated and cached of a card's own process, from a message of the same moment: its process figure must agree.
-fn split_of(case: &Case, card: Subject, own: u64) -> Option<(u64, u64)> {
-    let is_of_card = |oom: &&OomEvent| oom.device.map(Subject::Device) == Some(card);
-    case.evidence.ooms.iter().filter(is_of_card).find_map(|oom| {
-        let all = oom.this_process?.0;
-        let allocated = oom.allocated?.0;
-        let cached = oom.reserved_unallocated?.0;
-        let agrees = all.abs_diff(own) as f64 <= own as f64 * case.policy.capacity_tolerance;
-        (agrees && allocated.saturating_add(cached) <= own).then_some((allocated, cached))
-    })
-}
-
-/// The same from what the process's own probe or log said nearest to the moment of the list, if it is near and fits into
-/// what the driver says of the process.
-fn split_of_steps(case: &Case, row: &ProcessRow, own: u64) -> Option<(u64, u64)> {
-    let listed = row.at.time?;
-    let rank = row.rank.or_else(|| rank_of_pid(case, row.pid?))?;
-    let figures = |step: &StepRecord| {
-        let apart = step.at.time?.0.abs_diff(listed.0);
-        let fits = step.subject == Subject::Rank(rank) && apart <= SAME_MOMENT;
-        Some((apart, step.allocated.filter(|_| fits)?.0, step.reserved?.0))
-    };
-    let (_, allocated, reserved) = case.evidence.steps.iter().filter_map(figures).min()?;
-    (allocated <= reserved && reserved <= own).then(|| (allocated, reserved.saturating_sub(allocated)))
-}
-
-/// The rank of the one probe that has this PID; in a container it may be another's.
-fn rank_of_pid(case: &Case, pid: u32) -> Option<Rank> {
-    let mut probes = case.evidence.probes.iter().filter(|probe| probe.start.pid == Some(pid));
-    probes.next().filter(|_| probes.next().is_none()).map(|probe| probe.rank)
-}
-
-fn of_messages(case: &Case, accused: &BTreeSet<Subject>) -> Vec<Composition> {
-    let mut found: BTreeMap<Subject, Composition> = BTreeMap::new();
-    for oom in case.evidence.ooms.iter().filter(|oom| !oom.host_memory) {
-        let subject = match (oom.rank, oom.device) {
-            (Some(rank), _) => Subject::Rank(rank),
-            (None, Some(device)) => Subject::Device(device),
-            (None, None) => continue,
-        };
-        let Some(allocated) = oom.allocated else { continue };
-        let cached =
-            oom.reserved_unallocated.or_else(|| Some(oom.reserved?.saturating_sub(allocated))).unwrap_or_default();
-        let reserved = allocated.saturating_add(cached);
-        let outside = oom.this_process.map_or(Bytes(0), |all| all.saturating_sub(reserved));
-        let others: Bytes = oom.others.iter().map(|o| o.used).sum();
-        let used = oom.total.zip(oom.free).map(|(total, free)| total.saturating_sub(free));
-        let known = reserved.saturating_add(outside).saturating_add(others);
-        found.insert(
-            subject,
-            Composition {
-                subject,
-                capacity: oom.total.filter(|t| t.0 > 0),
-                parts: parts([
-                    (PartKind::Allocated, allocated.0),
-                    (PartKind::Cached, cached.0),
-                    (PartKind::OutsidePytorch, outside.0),
-                    (PartKind::OtherProcesses, others.0),
-                    (PartKind::Unaccounted, used.map_or(0, |used| used.saturating_sub(known).0)),
-                ]),
-                source: source(case, &[&oom.at]),
-                accused: accused.contains(&subject),
-            },
-        );
-    }
-    found.into_values().collect()
-}
-
-fn of_snapshots(case: &Case, accused: &BTreeSet<Subject>) -> Vec<Composition> {
-    let mut found: BTreeMap<Subject, Composition> = BTreeMap::new();
-    for snapshot in &case.evidence.snapshots {
-        for device in &snapshot.devices {
-            let subject = snapshot.rank.map_or(Subject::Device(device.device), Subject::Rank);
-            found.entry(subject).or_insert_with(|| Composition {
-                subject,
-                capacity: None,
-                parts: parts([
-                    (PartKind::Allocated, device.allocated.0),
-                    (PartKind::Cached, device.reserved.saturating_sub(device.allocated).0),
-                ]),
-                source: source(case, &[&snapshot.at]),
-                accused: accused.contains(&subject),
-            });
-        }
-    }
-    found.into_values().collect()
-}
-
-/// Of each traced rank or device its peaks. Both are reached within the recording, though perhaps not at one moment.
-fn of_traces(case: &Case, accused: &BTreeSet<Subject>) -> Vec<Composition> {
-    let of = |(subject, (peak, trace)): (Subject, (Bytes, &rankscope_model::MemoryTrace))| Composition {
-        subject,
-        capacity: trace.capacity,
-        parts: parts([
-            (PartKind::Allocated, peak.0),
-            (PartKind::Cached, trace.peak_reserved.unwrap_or(peak).saturating_sub(peak).0),
-        ]),
-        source: source(case, &[&trace.at]),
-        accused: accused.contains(&subject),
-    };
-    crate::traces::fullest(case).into_iter().map(of).collect()
-}
-
-/// Of each rank the record with the largest reserved.
-fn of_records(case: &Case, accused: &BTreeSet<Subject>) -> Vec<Composition> {
-    let mut fullest: BTreeMap<Subject, (Bytes, Bytes, &StepRecord)> = BTreeMap::new();
-    for (_, row) in case.steps.records() {
-        let pair = match (row.peak_allocated, row.peak_reserved) {
-            (Some(allocated), Some(reserved)) => Some((allocated, reserved)),
-            _ => row.peak_allocated.or(row.allocated).zip(row.reserved),
-        };
-        let Some((allocated, reserved)) = pair else { continue };
-        let is_fuller = fullest.get(&row.subject).is_none_or(|(_, old, _)| reserved > *old);
-        if is_fuller {
-            fullest.insert(row.subject, (allocated, reserved, row));
-        }
-    }
-    let of = |(subject, (allocated, reserved, row)): (Subject, (Bytes, Bytes, &StepRecord))| Composition {
-        subject,
-        capacity: None,
-        parts: parts([(PartKind::Allocated, allocated.0), (PartKind::Cached, reserved.saturating_sub(allocated).0)]),
-        source: source(case, &[&row.at]),
-        accused: accused.contains(&subject),
-    };
-    fullest.into_iter().map(of).collect()
 }
 
 #[cfg(test)]

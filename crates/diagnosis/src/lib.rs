@@ -12,6 +12,7 @@ mod case;
 mod collect;
 mod combine;
 mod compare;
+mod composition;
 mod events;
 mod facts;
 mod failing;

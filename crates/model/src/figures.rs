@@ -179,7 +179,9 @@ pub struct Part {
 pub enum PartKind {
     /// Allocated by PyTorch.
     Allocated,
-    /// Reserved by PyTorch's cache but not allocated.
+    /// Freed by the program but still active: the allocator waits until another stream is done with it.
+    Waiting,
+    /// Reserved by PyTorch's cache and neither allocated nor waiting.
     Cached,
     /// The device's own process, where it cannot be split further.
     OwnProcess,
@@ -193,13 +195,30 @@ pub enum PartKind {
     UnsizedProcesses,
     /// Used by the device but by no listed process.
     Unaccounted,
+    /// Used by the device, and nothing lists the processes.
+    Untold,
 }
 
 impl PartKind {
+    /// All, in their order.
+    pub const ALL: [Self; 10] = [
+        Self::Allocated,
+        Self::Waiting,
+        Self::Cached,
+        Self::OwnProcess,
+        Self::OutsidePytorch,
+        Self::OtherRanks,
+        Self::OtherProcesses,
+        Self::UnsizedProcesses,
+        Self::Unaccounted,
+        Self::Untold,
+    ];
+
     /// Words for the key.
     pub fn title(self) -> &'static str {
         match self {
             Self::Allocated => "allocated",
+            Self::Waiting => "waiting on a stream",
             Self::Cached => "cached",
             Self::OwnProcess => "own process",
             Self::OutsidePytorch => "outside PyTorch (context, NCCL)",
@@ -207,6 +226,7 @@ impl PartKind {
             Self::OtherProcesses => "other processes",
             Self::UnsizedProcesses => "listed processes, size not printed",
             Self::Unaccounted => "no listed process",
+            Self::Untold => "not told whose (no list of processes)",
         }
     }
 

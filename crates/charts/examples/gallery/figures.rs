@@ -366,7 +366,8 @@ pub fn every_kind() -> Vec<Composition> {
         card(
             0,
             &[
-                (PartKind::Allocated, 20.0),
+                (PartKind::Allocated, 16.0),
+                (PartKind::Waiting, 4.0),
                 (PartKind::Cached, 9.0),
                 (PartKind::OutsidePytorch, 1.5),
                 (PartKind::OtherRanks, 6.0),
@@ -378,7 +379,12 @@ pub fn every_kind() -> Vec<Composition> {
             true,
         ),
         card(1, &[(PartKind::OwnProcess, 33.0), (PartKind::Unaccounted, 2.5)], Some(A100), false),
-        card(2, &[(PartKind::OwnProcess, 0.01), (PartKind::OtherProcesses, 0.3)], Some(A100), false),
+        card(
+            2,
+            &[(PartKind::OwnProcess, 0.01), (PartKind::OtherProcesses, 0.3), (PartKind::Untold, 4.0)],
+            Some(A100),
+            false,
+        ),
         card(3, &[], Some(A100), false),
         card(4, &[(PartKind::Allocated, 30.0), (PartKind::Cached, 4.0)], Some(Bytes(40 * GIB)), false),
     ]

@@ -174,7 +174,8 @@ fn distinct<'a>(case: &Case<'a>) -> Vec<&'a OomEvent> {
 }
 
 /// Whether figures of `subject` are of what failed.
-fn is_of(subject: Subject, oom: &OomEvent) -> bool {
+/// Whether a record speaks of the rank or card that a message is of.
+pub(crate) fn is_of(subject: Subject, oom: &OomEvent) -> bool {
     match subject {
         Subject::Rank(rank) => oom.rank == Some(rank),
         Subject::Device(device) => oom.rank.is_none() && oom.device == Some(device),

@@ -29,6 +29,8 @@ mod unequal_cards;
 mod unsynced_buffers;
 mod worker_counts;
 
+pub(crate) use memory_stats::is_of;
+
 /// The label is one that growth in the log speaks for, and the log shows such growth.
 pub(crate) fn rests_on_growth(case: &Case, label: rankscope_model::CauseLabel) -> bool {
     use rankscope_model::CauseLabel::{MetricGatherOnGpu, PerStepLeak};
