@@ -28,7 +28,9 @@ const CALM: f64 = 0.04;
 const FAR_ABOVE: f64 = 2.0;
 /// Who is far above at this part of all such moments is always the same one.
 const MOSTLY: f64 = 0.7;
-/// The width for which the words are made.
+/// Places of all ranks together that the words are made of, at most: beyond, moments are taken together.
+const MOST_WORDED: usize = 1 << 20;
+/// The width by which the words take moments together.
 const WORDED_WIDTH: f64 = 720.0;
 const LEAST_WIDTH: f64 = 200.0;
 const HEADER: f64 = 22.0;
@@ -106,12 +108,12 @@ pub fn draw_heatmap<DB: DrawingBackend>(
 
 /// Who leaves the median, how often and whether it is always the same: what the picture shows at a glance, in words.
 pub fn heatmap_pattern(figure: &Timeline) -> String {
-    Plan::new(figure, WORDED_WIDTH).map_or(String::new(), |plan| plan.pattern())
+    Plan::worded(figure).map_or(String::new(), |plan| plan.pattern())
 }
 
 /// Whether every moment is even. The picture is an empty field then, and [`heatmap_pattern`] says all of it.
 pub fn heatmap_is_even(figure: &Timeline) -> bool {
-    Plan::new(figure, WORDED_WIDTH).is_none_or(|plan| plan.is_even())
+    Plan::worded(figure).is_none_or(|plan| plan.is_even())
 }
 
 /// What one rank's row of the heatmap shows, in figures.
@@ -121,7 +123,7 @@ pub struct HeatmapRow {
     pub subject: Subject,
     /// Whether the diagnosis names it.
     pub accused: bool,
-    /// At how many moments it is far above the median; the grid of the picture counts.
+    /// At how many moments it is far above the median.
     pub far_above: usize,
     /// Furthest above the median of a moment, in the unit of the figure.
     pub above: u64,
@@ -131,7 +133,7 @@ pub struct HeatmapRow {
 
 /// The heatmap as a table; empty where there is nothing to compare.
 pub fn heatmap_rows(figure: &Timeline) -> Vec<HeatmapRow> {
-    Plan::new(figure, WORDED_WIDTH).map_or_else(Vec::new, |plan| plan.table)
+    Plan::worded(figure).map_or_else(Vec::new, |plan| plan.table)
 }
 
 /// The heatmap in one sentence, for readers who cannot see the picture.
@@ -171,6 +173,8 @@ struct Plan<'a> {
     kind: Option<&'static str>,
     /// Columns with two values or more.
     compared: usize,
+    /// What a column is: a moment, or several of them.
+    unit: &'static str,
     /// Columns with someone far above the median.
     hot_columns: usize,
     /// In how many columns each subject is far above; those without are left out.
@@ -179,7 +183,30 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
+    /// For a picture of this width.
     fn new(figure: &'a Timeline, width: f64) -> Option<Self> {
+        Self::over(figure, width, |rows, room| {
+            let most = room.min(MOST_CELLS as f64 / rows as f64).max(8.0);
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a small positive number
+            let most = most as usize;
+            (moments(figure, most), false)
+        })
+    }
+
+    /// For words and figures: every moment by itself, where the ranks have them in common and they are not too many.
+    fn worded(figure: &'a Timeline) -> Option<Self> {
+        let ranks = figure.lines.len().max(1);
+        let most = MOST_WORDED / ranks;
+        let all = moments(figure, most.saturating_add(1));
+        let points: usize = figure.lines.iter().map(|line| line.x.len().min(line.y.len())).sum();
+        if all > most || points.saturating_mul(2) < all.saturating_mul(ranks) {
+            return Self::new(figure, WORDED_WIDTH);
+        }
+        Self::over(figure, WORDED_WIDTH, |_, _| (all, true))
+    }
+
+    /// `columns` of rows and the columns that have room says how many, and whether each is a moment.
+    fn over(figure: &'a Timeline, width: f64, columns: impl FnOnce(usize, f64) -> (usize, bool)) -> Option<Self> {
         let lines: Vec<&TimelineLine> =
             figure.lines.iter().filter(|line| !line.x.is_empty() && !line.y.is_empty()).collect();
         if lines.len() < 2 {
@@ -203,11 +230,11 @@ impl<'a> Plan<'a> {
         let words = Type::tick().width(kind.unwrap_or("")).max(Type::tick().width(axis::word(figure.axis)));
         let left = names.max(words).min(width * 0.3) + EDGE;
         let room = ((width - left) / LEAST_CELL).max(1.0);
-        let most = room.min(MOST_CELLS as f64 / rows as f64).max(8.0);
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // a small positive number
-        let columns = moments(figure, most as usize).max(2);
+        let (columns, is_exact) = columns(rows, room);
+        let columns = columns.max(2);
 
-        let grid = Grid { x_min, x_max, columns };
+        let places = is_exact.then(|| places(&lines));
+        let grid = Grid { x_min, x_max, columns, places };
         let values: Vec<Vec<Option<u64>>> = lines.iter().map(|line| grid.values(line)).collect();
         let distances = distances(&values, columns);
         let all = || distances.iter().flatten().flatten().copied();
@@ -259,6 +286,7 @@ impl<'a> Plan<'a> {
             pitch,
             kind,
             compared,
+            unit: if is_exact { "moments" } else { "stretches" },
             hot_columns,
             hot,
             table,
@@ -288,7 +316,7 @@ impl<'a> Plan<'a> {
 
     /// Fixed, taking turns, or once.
     fn pattern(&self) -> String {
-        let of = |n: usize| format!("{n} of {} moments", self.compared);
+        let of = |n: usize| format!("{n} of {} {}", self.compared, self.unit);
         let always: Vec<Subject> = self
             .hot
             .iter()
@@ -341,10 +369,21 @@ struct Grid {
     x_min: i64,
     x_max: i64,
     columns: usize,
+    /// A column for each of these instead of equal ones.
+    places: Option<Vec<i64>>,
+}
+
+/// The distinct places on the axis, ascending.
+fn places(lines: &[&TimelineLine]) -> Vec<i64> {
+    let seen: BTreeSet<i64> = lines.iter().flat_map(|line| line.x.iter().take(line.y.len()).copied()).collect();
+    seen.into_iter().collect()
 }
 
 impl Grid {
     fn column(&self, x: i64) -> usize {
+        if let Some(places) = &self.places {
+            return places.partition_point(|place| *place < x).min(self.columns - 1);
+        }
         let span = i128::from(self.x_max) - i128::from(self.x_min) + 1;
         let at = i128::from(x) - i128::from(self.x_min);
         // Both factors are far below 2^64 and 2^12.
@@ -601,6 +640,24 @@ mod tests {
         let below = figure(4, 20, |rank, _| if rank == 1 { 10 } else { 20 });
         assert_eq!((heatmap_rows(&below)[1].below, heatmap_is_even(&below)), (10 * GIB, false));
         assert_eq!(heatmap_pattern(&below), "nobody is far above the median");
+    }
+
+    #[test]
+    fn words_count_moments_however_few_columns_the_picture_has() {
+        let many = figure(1000, 40, |rank, _| if rank == 7 { 30 } else { 20 });
+        assert!(Plan::new(&many, 720.0).unwrap().columns < 40);
+        assert_eq!(heatmap_pattern(&many), "always the same: rank 7 is far above the median at 40 of 40 moments");
+        assert_eq!(heatmap_rows(&many)[7].far_above, 40);
+        // Steps that are not equally far apart.
+        let mut uneven = figure(4, 10, |rank, step| if rank == 1 && step == 9 { 30 } else { 20 });
+        uneven.lines.iter_mut().for_each(|line| line.x[9] = 5000);
+        assert_eq!(heatmap_pattern(&uneven), "rank 1 is far above the median at one moment only");
+        // Ranks that were read at times of their own have no moments in common.
+        let mut apart = figure(4, 100, |rank, _| if rank == 1 { 30 } else { 20 });
+        for (n, line) in (0..).zip(&mut apart.lines) {
+            line.x.iter_mut().for_each(|x| *x = *x * 10 + n);
+        }
+        assert!(heatmap_pattern(&apart).ends_with(" stretches"), "{}", heatmap_pattern(&apart));
     }
 
     #[test]
