@@ -37,6 +37,10 @@ enum By {
     Horovod,
     Mpi,
     Slurm,
+    /// An actor of Ray, which shows it its own GPU alone: that is GPU 0 in it.
+    RayActor,
+    /// An actor of Ray that sees every GPU, because Ray is told to leave the visible devices alone.
+    RayActorSeesAll,
 }
 
 impl Setting {
@@ -122,13 +126,18 @@ impl Setting {
             By::Horovod => "hvd.local_rank()",
             By::Mpi => "int(os.environ[\"OMPI_COMM_WORLD_LOCAL_RANK\"])",
             By::Slurm => "int(os.environ[\"SLURM_LOCALID\"])",
+            By::RayActor => "0",
+            By::RayActorSeesAll => "int(ray.get_gpu_ids()[0])",
         }
     }
 
     /// The same as text, for the environment.
     fn local_rank_text(&self) -> String {
-        if self.by == By::Horovod {
-            return "str(hvd.local_rank())".to_owned();
+        match self.by {
+            By::Horovod => return "str(hvd.local_rank())".to_owned(),
+            // The physical number, whichever of them the actor sees.
+            By::RayActor | By::RayActorSeesAll => return "str(ray.get_gpu_ids()[0])".to_owned(),
+            By::Environment | By::Mpi | By::Slurm => {}
         }
         let number = self.local_rank();
         number.strip_prefix("int(").and_then(|rest| rest.strip_suffix(')')).unwrap_or(number).to_owned()
@@ -201,8 +210,9 @@ fn frameworks(case: &Case) -> BTreeSet<Framework> {
 }
 
 fn by(case: &Case) -> By {
+    let launches = || case.evidence.launches.iter().flat_map(|launch| &launch.facts).map(|fact| &fact.what);
     let starters = || {
-        case.evidence.launches.iter().flat_map(|launch| &launch.facts).filter_map(|fact| match &fact.what {
+        launches().filter_map(|setting| match setting {
             LaunchSetting::Starter(starter) => Some(*starter),
             _ => None,
         })
@@ -216,6 +226,10 @@ fn by(case: &Case) -> By {
         By::Mpi
     } else if starts(Starter::Srun, Launcher::Slurm) && !starters().any(|found| found == Starter::Torchrun) {
         By::Slurm
+    } else if launches().any(|setting| *setting == LaunchSetting::VisibleDevicesLeftAlone) {
+        By::RayActorSeesAll
+    } else if starters().any(|found| found == Starter::Ray) && !case.scripts.starts_by(Launcher::Environment) {
+        By::RayActor
     } else {
         By::Environment
     }
@@ -266,6 +280,14 @@ fn plain(label: CauseLabel, setting: &Setting) -> (&'static str, String) {
             format!(
                 "+ gpus = tf.config.list_physical_devices(\"GPU\")\n+ tf.config.set_visible_devices(gpus[{local_rank}], \"GPU\")"
             ),
+        ),
+        CauseLabel::RankGpuMapping if setting.by == By::RayActorSeesAll => (
+            "Let Ray show each actor its own GPU again, which is cuda:0 in it: unset RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES. Where a library wants all GPUs visible, choose the one that Ray gave to the actor before its first CUDA call. LOCAL_RANK is not set in actors.",
+            format!("+ unset RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES  # in the shell, before ray start\n\n  # or, first in the actor:\n+ torch.cuda.set_device({local_rank})"),
+        ),
+        CauseLabel::RankGpuMapping if setting.by == By::RayActor => (
+            "Let Ray choose the GPU: ask for one per actor and name no card in it. Ray sets CUDA_VISIBLE_DEVICES of the actor, so that its own GPU is cuda:0 there, whichever card that is; LOCAL_RANK is not set in actors.",
+            "+ @ray.remote(num_gpus=1)\n  class Worker:\n      def __init__(self):\n+         torch.cuda.set_device(0)  # the only one that the actor sees".to_owned(),
         ),
         CauseLabel::RankGpuMapping => (
             "Give each rank of a node its own GPU: use the local rank, not the global one, and set CUDA_VISIBLE_DEVICES before the first CUDA call.",

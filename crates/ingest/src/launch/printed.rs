@@ -8,13 +8,13 @@ use super::variables::visible_devices;
 use super::{Facts, command, variables};
 use crate::context::ReadContext;
 use crate::lines::{Line, RankFrom, Trust};
-use rankscope_model::{LaunchEvidence, LaunchSetting, LaunchSource};
+use rankscope_model::{LaunchEvidence, LaunchSetting, LaunchSource, Starter};
 use regex::{Captures, Regex};
 use std::sync::LazyLock;
 
 /// Words of which every form below has one.
 static WORDS: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let words = "(?i)world_?.?size|MEMBER: |Starting with |, total \\d|num_local_procs|VISIBLE_DEVICES|ALLOC_CONF|batch size|Accumulation steps|n_gpu: |\\(GPUs/TPUs\\)|parallel size|ZeRO stage|_per_gpu|nproc_per_node|GPU number|torchrun|torch\\.distributed|accelerate|deepspeed|mpirun|mpiexec|srun|horovodrun|^[+$] |command|cmd = |imbalance between|less than 75% of|^(?:export )?[A-Z][A-Z0-9_]+=|zero_optimization_stage|accumulation_steps|pci bus id|Duplicate GPU|Uvicorn running|vLLM API server|LLM engine|SGLang";
+    let words = "(?i)world_?.?size|MEMBER: |Starting with |, total \\d|num_local_procs|VISIBLE_DEVICES|ALLOC_CONF|batch size|Accumulation steps|n_gpu: |\\(GPUs/TPUs\\)|parallel size|ZeRO stage|_per_gpu|nproc_per_node|GPU number|torchrun|torch\\.distributed|accelerate|deepspeed|mpirun|mpiexec|srun|horovodrun|^[+$] |command|cmd = |imbalance between|less than 75% of|^(?:export )?[A-Z][A-Z0-9_]+=|zero_optimization_stage|accumulation_steps|pci bus id|Duplicate GPU|Uvicorn running|vLLM API server|LLM engine|SGLang|Ray cluster|local Ray instance";
     Regex::new(words).ok()
 });
 
@@ -23,7 +23,7 @@ type Read = fn(&Captures<'_>) -> Option<LaunchSetting>;
 /// Forms, and what their groups mean.
 static FORMS: LazyLock<Vec<(Regex, Read)>> = LazyLock::new(|| {
     use LaunchSetting as S;
-    let forms: [(&str, Read); 22] = [
+    let forms: [(&str, Read); 23] = [
         // Megatron-LM `using world size: 64, …`, its list of arguments `world_size ..... 64`, DeepSpeed `dist_world_size=8`
         (r"(?i)\bworld[_ ]size(?: ?[:=] ?| \.{3,} | )(\d+)\b", |c| count(c, 1).map(S::WorldSize)),
         (r"\bdist_world_size=(\d+)", |c| count(c, 1).map(S::WorldSize)),
@@ -49,6 +49,10 @@ static FORMS: LazyLock<Vec<(Regex, Read)>> = LazyLock::new(|| {
         (r"Gradient Accumulation steps = ([\d,]+)", |c| count(c, 1).map(S::Accumulation)),
         (r"\btensor-model-parallel size: (\d+)", |c| count(c, 1).map(S::TensorParallel)),
         (r"\bpipeline-model-parallel size: (\d+)", |c| count(c, 1).map(S::PipelineParallel)),
+        // Ray's own `Connecting to existing Ray cluster at address: …`, `Started a local Ray instance.`
+        (r"Connect(?:ed|ing) to (?:existing )?Ray cluster|Started a local Ray instance", |_| {
+            Some(S::Starter(Starter::Ray))
+        }),
         // DataParallel
         (r"GPU (\d+) has less than 75% of the memory or cores of GPU (\d+)", |c| {
             let gpu = |group| c.get(group)?.as_str().parse().ok();
@@ -202,7 +206,7 @@ mod tests {
     use crate::sniff::TextEncoding;
     use crate::text;
     use LaunchSetting as S;
-    use rankscope_model::{ArtifactId, ArtifactKind, Evidence, Starter};
+    use rankscope_model::{ArtifactId, ArtifactKind, Evidence};
 
     fn read(text: &str) -> Evidence {
         let limits = Limits::default();
@@ -217,7 +221,7 @@ mod tests {
     #[test]
     fn every_form_compiles() {
         assert!(WORDS.is_some());
-        assert_eq!(FORMS.len(), 22);
+        assert_eq!(FORMS.len(), 23);
     }
 
     #[test]
@@ -275,6 +279,14 @@ mod tests {
             (
                 "node1:52:52 [0] init.cc:521 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1a000",
                 vec![S::SharedGpu { one: 1, other: 0 }],
+            ),
+            (
+                "2026-01-21 05:46:02,117	INFO worker.py:1908 -- Connecting to existing Ray cluster at address: 127.0.0.1:6379...",
+                vec![S::Starter(Starter::Ray)],
+            ),
+            (
+                "INFO worker.py:1612 -- Started a local Ray instance. View the dashboard at 127.0.0.1:8265",
+                vec![S::Starter(Starter::Ray)],
             ),
             (
                 "INFO:     Uvicorn running on http://0.0.0.0:8000 (Press CTRL+C to quit)",
