@@ -4,7 +4,7 @@
 use js_sys::{JSON, Number, Reflect};
 use wasm_bindgen::closure::Closure;
 use wasm_bindgen::{JsCast, JsValue};
-use web_sys::{Document, Element, Event, EventTarget, HtmlElement, XmlHttpRequest};
+use web_sys::{Document, DomParser, Element, Event, EventTarget, HtmlElement, SupportedType, XmlHttpRequest};
 
 /// The page. Islands run in a window, so there always is one.
 pub fn document() -> Document {
@@ -126,6 +126,17 @@ pub fn send(method: &str, url: &str, done: impl FnOnce(Answer) + 'static) {
     if let Some(request) = request(method, url, done) {
         let _ = request.send();
     }
+}
+
+/// Exchanges the inside of one part of the page for what the server has of it now.
+pub fn renew(url: &str, selector: &'static str) {
+    send("GET", url, move |answer| {
+        let page = DomParser::new().and_then(|parser| parser.parse_from_string(&answer.body, SupportedType::TextHtml));
+        let Some(page) = page.ok().filter(|_| answer.ok()) else { return };
+        if let (Ok(Some(old)), Ok(Some(new))) = (document().query_selector(selector), page.query_selector(selector)) {
+            old.set_inner_html(&new.inner_html());
+        }
+    });
 }
 
 /// Runs `then` after `ms` milliseconds.

@@ -179,6 +179,9 @@ mod browser {
     const NOT_SENT: &str = "Nothing was kept: the server could not be reached, or a file changed while it was read, as a log \
                             does that is still written to. Choose the files again, or send a copy.";
 
+    /// The runs below the form, where the page has them.
+    const RUNS: &str = "#runs";
+
     /// Files of a folder that come within this are shown in one change of the page.
     const SHOWN_TOGETHER_MS: u32 = 100;
 
@@ -227,6 +230,12 @@ mod browser {
         dom::on::<Event>(&form.form, "submit", move |event| {
             event.prevent_default();
             sent.send();
+        });
+        // Back from the report, the browser shows the page as it was left.
+        dom::on::<Event>(&window(), "pageshow", |event| {
+            if dom::member(&event, "persisted").is_truthy() {
+                renew_runs();
+            }
         });
         Some(())
     }
@@ -422,6 +431,7 @@ mod browser {
         let clean = files.iter().all(|file| file.warnings.is_empty());
         sent.put_away();
         state.set(State::Done { files, url: url.clone(), way });
+        renew_runs();
         if clean {
             open(&url);
             return;
@@ -440,6 +450,15 @@ mod browser {
                 let _ = link.focus();
             }
         });
+    }
+
+    /// The list of runs below the form lacks the new one: now, and when somebody comes back to this page, which the
+    /// browser keeps as it was.
+    fn renew_runs() {
+        if dom::document().query_selector(RUNS).is_ok_and(|runs| runs.is_some()) {
+            let url = window().location().href().unwrap_or_default();
+            dom::renew(&url, RUNS);
+        }
     }
 
     /// An added file leads to the same address; one that differs only behind the # is no other page either.

@@ -50,6 +50,11 @@ fn page(now: &LiveNow) -> AnyView {
     .into_any()
 }
 
+/// A server that takes data from other machines. `docs/agent.md` says the same; a test holds them together.
+const START: &str = "head -c 32 /dev/urandom | base64 > FILE && chmod 600 FILE\nrankscope serve --agent-token-file FILE --listen 0.0.0.0:3000";
+/// What comes of it.
+const FIRST_START: &str = "The first start on such an address prints a link for the first administrator: from then on people sign in, and agents show the token.";
+
 /// How to begin.
 fn empty(now: &LiveNow) -> AnyView {
     let url = match base_url() {
@@ -61,8 +66,8 @@ fn empty(now: &LiveNow) -> AnyView {
     } else {
         view! {
             <p>"This server has no token for agents yet, so it takes data from its own machine only. Start it with one, and give the same file to every node:"</p>
-            {code_block("head -c 32 /dev/urandom | base64 > FILE && chmod 600 FILE\nrankscope serve --agent-token-file FILE --listen 0.0.0.0:3000")}
-            <p>"The first start on such an address prints a link for the first administrator: from then on people sign in, and agents show the token."</p>
+            {code_block(START)}
+            <p>{FIRST_START}</p>
         }
         .into_any()
     };
@@ -75,4 +80,17 @@ fn empty(now: &LiveNow) -> AnyView {
         </div>
     }
     .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documentation_starts_a_server_for_agents_in_the_same_way() {
+        let page = crate::docs::texts().find(|text| text.starts_with("# The agent")).unwrap();
+        assert!(page.contains(START) && page.contains(FIRST_START));
+        // What the page leaves out: the choice without accounts, and that agents need their token then too.
+        assert!(page.contains("`--open-to-network`") && page.contains("Agents show the token all the same"));
+    }
 }
