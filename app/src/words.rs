@@ -188,6 +188,16 @@ pub fn clock(at: UnixMicros) -> String {
     format!("{hour:02}:{minute:02}:{second:02}")
 }
 
+/// `4.25 s after its start`, `0:01:07 after its start`, of microseconds.
+#[cfg(any(feature = "hydrate", test))]
+pub fn since_start(micros: i64) -> String {
+    let seconds = micros.div_euclid(1_000_000);
+    if seconds < 60 {
+        return format!("{:.2} s after its start", micros as f64 / 1e6);
+    }
+    format!("{}:{:02}:{:02} after its start", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
 /// Year, month, day, hour, minute, second in UTC (proleptic Gregorian calendar, days counted from 1 March of year 0
 /// so that the leap day comes last).
 fn civil(at: UnixMicros) -> (i64, u8, u8, u8, u8, u8) {
@@ -215,6 +225,12 @@ fn civil(at: UnixMicros) -> (i64, u8, u8, u8, u8, u8) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_since_a_start_are_seconds_and_then_a_clock() {
+        assert_eq!(since_start(4_250_000), "4.25 s after its start");
+        assert_eq!(since_start(3_667_000_000), "1:01:07 after its start");
+    }
 
     #[test]
     fn direction_marks_and_controls_are_written_out() {

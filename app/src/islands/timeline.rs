@@ -361,7 +361,7 @@ mod browser {
         }
 
         fn reading(&self, lines: &[Line], x: f64) -> Reading {
-            let bytes = self.attribute("data-unit") == "GiB";
+            let bytes = self.attribute("data-unit") == "bytes";
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
             let words_of =
                 |value: f64| if bytes { Bytes(value as u64).to_string() } else { words::grouped(value as u64) };
@@ -392,6 +392,7 @@ mod browser {
             let x = x.round() as i64;
             match self.attribute("data-axis").as_str() {
                 "time" => words::clock(UnixMicros(x)),
+                "since start" => words::since_start(x),
                 axis => format!("{axis} {x}"),
             }
         }

@@ -9,7 +9,7 @@ use crate::words;
 use leptos::prelude::*;
 use rankscope_charts::{
     ChartError, Pattern, Theme, has_heatmap, heatmap_is_even, heatmap_pattern, heatmap_rows, part_pattern, part_token,
-    svg,
+    peaks_unit, svg, timeline_unit,
 };
 use rankscope_model::{
     ArtifactKind, Bytes, Composition, PartKind, Peaks, Quantity, Report, Scatter, ScatterCloud, SeriesAxis, Timeline,
@@ -100,11 +100,11 @@ fn drawings(widths: &[(u32, &str)], draw: impl Fn(u32) -> Result<String, ChartEr
     drawn.map_or_else(|_| view! { <p class="dim">"Too little to draw."</p> }.into_any(), IntoAny::into_any)
 }
 
-fn unit(quantity: Quantity) -> &'static str {
+/// What the island writes values as: bytes, or counts.
+fn value_kind(quantity: Quantity) -> &'static str {
     match quantity {
-        Quantity::BatchTokens => "tokens",
-        Quantity::BatchSamples => "samples",
-        _ => "GiB",
+        Quantity::BatchTokens | Quantity::BatchSamples => "count",
+        _ => "bytes",
     }
 }
 
@@ -112,18 +112,20 @@ fn timeline_card(timeline: &Timeline, root: Option<String>, version: u32, access
     let over = match timeline.axis {
         SeriesAxis::Step => "by step",
         SeriesAxis::UnixMicros => "over time",
+        SeriesAxis::SinceStart => "over the time since each recording began (they were not made at the same time)",
         SeriesAxis::Index => "in the order of the events",
     };
     let axis = match timeline.axis {
         SeriesAxis::Step => "step",
         SeriesAxis::UnixMicros => "time",
+        SeriesAxis::SinceStart => "since start",
         SeriesAxis::Index => "event",
     };
     let drawn = drawable(timeline);
     let drawing = drawings(&WIDTHS, |width| svg::timeline(&drawn, width, Theme::Page));
     let accused: Vec<String> =
         timeline.lines.iter().filter(|line| line.accused).map(|line| line.subject.to_string()).collect();
-    let (unit, accused) = (unit(timeline.quantity), accused.join("|"));
+    let (kind, accused) = (value_kind(timeline.quantity), accused.join("|"));
     let chart = match root {
         // The island reads where to ask from this element; see `islands::timeline`.
         Some(root) => view! {
@@ -133,7 +135,7 @@ fn timeline_card(timeline: &Timeline, root: Option<String>, version: u32, access
                     data-root=root
                     data-version=version.to_string()
                     data-axis=axis
-                    data-unit=unit
+                    data-unit=kind
                     data-accused=accused
                 >
                     {drawing}
@@ -147,7 +149,7 @@ fn timeline_card(timeline: &Timeline, root: Option<String>, version: u32, access
         <section class="card" id="timeline" aria-labelledby="timeline-title">
             <h2 id="timeline-title">
                 {per(timeline.lines.iter().all(|line| line.subject.rank().is_some()), "Memory per")}
-                <span>{format!("{}, {unit} {over}", timeline.quantity.title())}</span>
+                <span>{format!("{}, {} {over}", timeline.quantity.title(), timeline_unit(timeline))}</span>
             </h2>
             {files.links("timeline", "Memory over time")}
             {chart}
@@ -206,6 +208,7 @@ fn heatmap_card(timeline: &Timeline, access: &Access, files: &Files) -> AnyView 
     let over = match timeline.axis {
         SeriesAxis::Step => "step",
         SeriesAxis::UnixMicros => "time",
+        SeriesAxis::SinceStart => "time since its start",
         SeriesAxis::Index => "event",
     };
     let pattern = heatmap_pattern(timeline);
@@ -343,7 +346,7 @@ fn peaks_card(peaks: &Peaks, at_the_end: bool, access: &Access, files: &Files) -
         <section class="card" id="peaks" aria-labelledby="peaks-title">
             <h2 id="peaks-title">
                 {title}
-                <span>{format!("{}, {}; the line is the median", peaks.quantity.title(), unit(peaks.quantity))}</span>
+                <span>{format!("{}, {}; the line is the median", peaks.quantity.title(), peaks_unit(peaks))}</span>
             </h2>
             {files.links("imbalance", "Peaks")}
             {access.shown().filter(|_| peaks.bars.len() > 2).map(|shown| order(shown, ranks))}

@@ -15,7 +15,7 @@ const EDGE: f64 = 8.0;
 pub(crate) fn word(axis: SeriesAxis) -> &'static str {
     match axis {
         SeriesAxis::Step => "step",
-        SeriesAxis::UnixMicros => "time",
+        SeriesAxis::UnixMicros | SeriesAxis::SinceStart => "time",
         SeriesAxis::Index => "index",
     }
 }

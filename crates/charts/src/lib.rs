@@ -41,6 +41,7 @@ pub use peaks::{draw_peaks, peaks_height};
 pub use scatter::{draw_scatter, scatter_height};
 pub use segments::{draw_segments, segments_height};
 pub use style::{Axis, Geometry, Style};
+pub use ticks::{peaks_unit, timeline_unit};
 pub use timeline::{draw_timeline, timeline_height};
 pub use words::{describe_composition, describe_peaks, describe_scatter, describe_timeline};
 

@@ -115,6 +115,8 @@ pub enum Axis {
     Step,
     /// Microseconds since the Unix epoch.
     UnixMicros,
+    /// Microseconds since each subject's own recording began.
+    SinceStart,
     /// Index of the event or row.
     Index,
     /// Ranks or devices by their place in the figure.
@@ -124,11 +126,12 @@ pub enum Axis {
 }
 
 impl Axis {
-    /// `step`, `unix_micros`, `index`, `subject` or `input`.
+    /// `step`, `unix_micros`, `since_start`, `index`, `subject` or `input`.
     pub fn slug(self) -> &'static str {
         match self {
             Self::Step => "step",
             Self::UnixMicros => "unix_micros",
+            Self::SinceStart => "since_start",
             Self::Index => "index",
             Self::Subject => "subject",
             Self::Input => "input",
@@ -141,6 +144,7 @@ impl From<SeriesAxis> for Axis {
         match axis {
             SeriesAxis::Step => Self::Step,
             SeriesAxis::UnixMicros => Self::UnixMicros,
+            SeriesAxis::SinceStart => Self::SinceStart,
             SeriesAxis::Index => Self::Index,
         }
     }

@@ -1,6 +1,6 @@
 //! Round numbers for axes, and how they are written. Knows no drawing.
 
-use rankscope_model::{Quantity, SeriesAxis};
+use rankscope_model::{Peaks, Quantity, SeriesAxis, Timeline};
 
 /// A unit of the value axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -147,7 +147,7 @@ pub(crate) fn x_ticks(axis: SeriesAxis, min: i64, max: i64, wanted: f64) -> Vec<
         return vec![(min, x_text(axis, i128::from(min) - origin, 0))];
     }
     let least = (span as f64 / wanted.max(1.0)).max(1.0);
-    let step = if axis == SeriesAxis::UnixMicros { time_step(least) } else { decimal_step(least) };
+    let step = if is_time(axis) { time_step(least) } else { decimal_step(least) };
     let mut ticks = Vec::new();
     let first = (i128::from(min) - origin).div_euclid(step) * step;
     let mut offset = if first + origin < i128::from(min) { first + step } else { first };
@@ -158,6 +158,31 @@ pub(crate) fn x_ticks(axis: SeriesAxis, min: i64, max: i64, wanted: f64) -> Vec<
         offset += step;
     }
     ticks
+}
+
+fn is_time(axis: SeriesAxis) -> bool {
+    matches!(axis, SeriesAxis::UnixMicros | SeriesAxis::SinceStart)
+}
+
+/// The unit that an axis up to a value is written in; a word for counts.
+fn unit_word(quantity: Quantity, highest: u64) -> &'static str {
+    match quantity {
+        Quantity::BatchTokens => "tokens",
+        Quantity::BatchSamples => "samples",
+        _ => unit(quantity, highest as f64).name,
+    }
+}
+
+/// The unit of the values of a timeline, as its drawing has it.
+pub fn timeline_unit(figure: &Timeline) -> &'static str {
+    let highest = figure.lines.iter().filter_map(|line| line.y.iter().max().copied()).max().unwrap_or(0);
+    unit_word(figure.quantity, highest.max(figure.capacity.unwrap_or_default().0))
+}
+
+/// The unit of peaks, as their drawing has it.
+pub fn peaks_unit(figure: &Peaks) -> &'static str {
+    let highest = figure.bars.iter().map(|bar| bar.peak).max().unwrap_or_default();
+    unit_word(figure.quantity, highest.max(figure.median).max(figure.capacity.unwrap_or_default()).0)
 }
 
 /// Smallest of 1, 2, 5, 10, 20, ... that is at least `least`.
@@ -204,7 +229,7 @@ fn time_step(least: f64) -> i128 {
 
 /// Text of an offset from the origin on an axis that spans `span`.
 fn x_text(axis: SeriesAxis, offset: i128, span: i128) -> String {
-    if axis != SeriesAxis::UnixMicros {
+    if !is_time(axis) {
         return count_text(offset);
     }
     if offset == 0 {

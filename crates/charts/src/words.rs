@@ -3,7 +3,7 @@
 
 use crate::ticks::ValueScale;
 use rankscope_model::{
-    Bytes, Composition, PartKind, PeakBar, Peaks, Quantity, Scatter, Subject, Timeline, lower_median,
+    Bytes, Composition, PartKind, PeakBar, Peaks, Quantity, Scatter, SeriesAxis, Subject, Timeline, lower_median,
 };
 
 /// What a subject is called without its number: `rank`, `GPU`, `MIG`.
@@ -117,7 +117,9 @@ pub fn describe_timeline(figure: &Timeline) -> String {
     let subjects: Vec<Subject> = figure.lines.iter().map(|line| line.subject).collect();
     let out: Vec<Subject> = figure.lines.iter().filter(|line| line.accused).map(|line| line.subject).collect();
     let figures = figures(figure.quantity, &peaks, figure.capacity);
-    format!("{} over time, {}: {}; {figures}.", upper_first(figure.quantity.title()), count(&subjects), accused(&out))
+    let since = if figure.axis == SeriesAxis::SinceStart { " since each recording began" } else { "" };
+    let what = upper_first(figure.quantity.title());
+    format!("{what} over time{since}, {}: {}; {figures}.", count(&subjects), accused(&out))
 }
 
 /// Peaks in one sentence, for readers who cannot see the picture.
@@ -247,7 +249,7 @@ pub(crate) fn key_word(kind: PartKind) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rankscope_model::{GIB, Rank, SeriesAxis, TimelineLine};
+    use rankscope_model::{GIB, Rank, TimelineLine};
 
     fn ranks(numbers: &[u32]) -> Vec<Subject> {
         numbers.iter().map(|number| Subject::Rank(Rank(*number))).collect()

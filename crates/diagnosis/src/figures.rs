@@ -315,7 +315,33 @@ fn first_apart(lines: &Lines, accused: &BTreeSet<Subject>, case: &Case) -> Optio
 fn recorded_timeline(case: &Case, accused: &BTreeSet<Subject>) -> Option<Timeline> {
     let (snapshots, traces) = (snapshots_timeline(case, accused), traces_timeline(case, accused));
     let lines = |timeline: &Option<Timeline>| timeline.as_ref().map_or(0, |timeline| timeline.lines.len());
-    if lines(&traces) > lines(&snapshots) { traces } else { snapshots }
+    let recorded = if lines(&traces) > lines(&snapshots) { traces } else { snapshots };
+    recorded.map(on_one_axis)
+}
+
+/// Recordings that were not made at the same time would stand far apart on one clock, most of it empty: each is drawn
+/// from its own start then.
+fn on_one_axis(mut timeline: Timeline) -> Timeline {
+    let ends = |line: &TimelineLine| Some((*line.x.first()?, *line.x.last()?));
+    let mut spans: Vec<(i64, i64)> = timeline.lines.iter().filter_map(ends).collect();
+    spans.sort_unstable();
+    let (mut covered, mut end) = (0i64, i64::MIN);
+    for (from, to) in &spans {
+        covered = covered.saturating_add(to.saturating_sub((*from).max(end)).max(0));
+        end = end.max(*to);
+    }
+    let whole = spans.first().map_or(0, |(from, _)| end.saturating_sub(*from));
+    if timeline.axis != SeriesAxis::UnixMicros || covered.saturating_mul(2) >= whole {
+        return timeline;
+    }
+    timeline.axis = SeriesAxis::SinceStart;
+    // They stand on the clock.
+    timeline.marks.clear();
+    for line in &mut timeline.lines {
+        let start = line.x.first().copied().unwrap_or_default();
+        line.x.iter_mut().for_each(|x| *x = x.saturating_sub(start));
+    }
+    timeline
 }
 
 fn traces_timeline(case: &Case, accused: &BTreeSet<Subject>) -> Option<Timeline> {

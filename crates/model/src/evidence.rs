@@ -604,6 +604,8 @@ pub enum SeriesAxis {
     Step,
     /// Microseconds since the Unix epoch.
     UnixMicros,
+    /// Microseconds since each subject's own recording began: they were not recorded at the same time.
+    SinceStart,
     /// Index of the event or row.
     Index,
 }

@@ -184,7 +184,7 @@ pub struct SeriesQuery {
 pub struct SeriesAnswer {
     #[schema(value_type = String, example = "peak_allocated")]
     quantity: Quantity,
-    /// What x is: `step`, `unix_micros` or `index`.
+    /// What x is: `step`, `unix_micros`, `since_start` or `index`.
     #[schema(value_type = String, example = "step")]
     axis: SeriesAxis,
     /// One for each rank or device.
