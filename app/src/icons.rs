@@ -2,7 +2,7 @@
 //! Knows the states, no page.
 
 use leptos::prelude::*;
-use rankscope_model::{CauseFate, ItemStatus, Outcome, OwnStatus, Severity, Verdict};
+use rankscope_model::{CauseFate, Diagnosis, ItemStatus, Outcome, OwnStatus, Severity, Verdict};
 
 /// Four bars, one of them higher: the product in a glyph.
 const BRAND: &str = r#"<svg class="glyph" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true" focusable="false"><g class="glyph-calm"><rect x="5" y="7" width="2.5" height="7" rx=".8"/><rect x="9" y="7" width="2.5" height="7" rx=".8"/><rect x="13" y="7" width="2.5" height="7" rx=".8"/></g><rect class="glyph-hot" x="1" y="2" width="2.5" height="12" rx=".8"/></svg>"#;
@@ -45,6 +45,11 @@ pub fn verdict(verdict: Verdict) -> impl IntoView {
         Verdict::Balanced => shape("is-ok", CHECK),
         Verdict::Inconclusive => shape("is-dim", RING),
     }
+}
+
+/// The same of a report, where a difference that is meant to be gets a dash.
+pub fn verdict_of(diagnosis: &Diagnosis) -> AnyView {
+    if diagnosis.is_by_design() { shape("is-dim", DASH).into_any() } else { verdict(diagnosis.verdict).into_any() }
 }
 
 /// Diamond: critical. Half disc: warning. Dash: worth knowing.

@@ -138,6 +138,7 @@ impl<'a> Checklist<'a> {
         let named = diagnosis.causes.first().filter(|cause| {
             !matches!(cause.label, CauseLabel::Unresolved | CauseLabel::Benign)
                 && diagnosis.verdict == Verdict::Imbalance
+                && !diagnosis.is_by_design()
         });
         Self {
             items,
@@ -230,5 +231,5 @@ pub fn gravest<'s, 'a: 's>(items: impl IntoIterator<Item = &'s Standing<'a>>) ->
 
 /// Whether there is an imbalance whose fix could be proven.
 pub fn has_something_to_prove(report: &Report) -> bool {
-    matches!(report.diagnosis.verdict, Verdict::Imbalance)
+    matches!(report.diagnosis.verdict, Verdict::Imbalance) && !report.diagnosis.is_by_design()
 }

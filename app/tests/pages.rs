@@ -104,6 +104,45 @@ async fn the_report_leads_with_the_answer_and_its_figures() {
     assert_eq!(html.matches("<h1").count(), 1);
 }
 
+/// A difference that is meant to be is told and accuses nobody; who stands out beside the first has a figure of their own.
+#[tokio::test]
+async fn what_is_by_design_is_neutral_and_the_others_have_their_own_figure() {
+    let facts = |html: &str| {
+        let start = html.find("<dl class=\"facts\"").unwrap();
+        html[start..].split("</dl>").next().unwrap().to_owned()
+    };
+    let with = |edit: &dyn Fn(&mut Report)| {
+        let mut report = reports::eight_gpus();
+        edit(&mut report);
+        standalone_report_html(&report)
+    };
+    let others = |peaks: &[(u32, u64)]| {
+        let html = with(&|report| {
+            for &(device, mib) in peaks {
+                let bars = &mut report.figures.peaks.as_mut().unwrap().bars;
+                bars[device as usize].peak = Bytes::from_mib(mib);
+                report.diagnosis.imbalance.as_mut().unwrap().heaviest.push(Subject::Device(device));
+            }
+        });
+        text(&facts(&html))
+    };
+    assert!(others(&[(6, 29_000), (7, 28_160)]).contains("2 others, 27.5 GiB and more"));
+    assert!(others(&[(7, 28_160)]).contains("1 other 27.5 GiB"));
+    assert!(others(&[(6, 32_151), (7, 32_151)]).contains("2 others alike"));
+
+    let accused = with(&|_| ());
+    let cause_of = |html: &str| {
+        let classes = attributes(html, "class");
+        classes.into_iter().find(|class| class.starts_with("card cause")).unwrap().to_owned()
+    };
+    assert!(facts(&accused).contains("class=\"hot\"") && cause_of(&accused).contains("accusing"));
+    let meant = with(&|report| report.diagnosis.imbalance.as_mut().unwrap().by_design = true);
+    assert!(!facts(&meant).contains("class=\"hot\""), "{}", facts(&meant));
+    let cause = cause_of(&meant);
+    assert!(!cause.contains("accusing") && !cause.contains("doubtful"), "{cause}");
+    assert!(text(&meant).contains("Different by design"));
+}
+
 #[tokio::test]
 async fn causes_stand_with_reasons_for_and_against_and_a_remedy_as_a_diff() {
     let html = page(SMI).await;

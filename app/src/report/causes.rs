@@ -19,9 +19,10 @@ pub fn causes(diagnosis: &Diagnosis, places: &Places<'_>) -> AnyView {
         view! { <div class="others"><h3>"Considered, less likely"</h3>{lines}</div> }
     });
     let settled = !matches!(first.label, CauseLabel::Unresolved | CauseLabel::Benign);
-    let accusing = settled && first.confidence >= ACCUSED_FROM;
+    let by_design = diagnosis.is_by_design();
+    let accusing = settled && !by_design && first.confidence >= ACCUSED_FROM;
     view! {
-        <section class="card cause" class:accusing=accusing class:doubtful=settled && !accusing class:unsettled=!settled aria-label="Cause">
+        <section class="card cause" class:accusing=accusing class:doubtful=settled && !accusing && !by_design class:unsettled=!settled aria-label="Cause">
             <div class="cause-head">
                 <h2>{first.label.title()}</h2>
                 {settled.then(|| confidence(first.confidence))}

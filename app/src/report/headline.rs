@@ -25,7 +25,7 @@ pub fn headline(report: &Report) -> AnyView {
                 <span>{size(diagnosis)}</span>
                 <time datetime=words::time_iso(report.run.created_at)>{words::time(report.run.created_at)}</time>
             </p>
-            <p class="verdict-word">{icons::verdict(diagnosis.verdict)}{diagnosis.verdict.title()}</p>
+            <p class="verdict-word">{icons::verdict_of(diagnosis)}{diagnosis.verdict_title()}</p>
             <h1 class=long.then_some("long")>{first}</h1>
             {(!rest.is_empty()).then(|| view! { <p class="lede">{rest}</p> })}
             {copy_button(&summary, "Copy this sentence")}
@@ -97,15 +97,16 @@ fn knows_its_cards(kind: ArtifactKind) -> bool {
 fn facts(report: &Report, imbalance: &Imbalance) -> AnyView {
     let quantity = imbalance.quantity;
     let figure = |bytes: Bytes| words::value(quantity, bytes.0);
-    let accused = !imbalance.heaviest.is_empty();
+    // As the charts have it: where ranks differ by design or take turns, they accuse nobody.
+    let accused = match &report.figures.peaks {
+        Some(peaks) => peaks.bars.iter().any(|bar| bar.accused),
+        None => !imbalance.heaviest.is_empty(),
+    } && !imbalance.by_design;
     let who = match imbalance.heaviest.first() {
         Some(first) => first.to_string(),
         None => "highest".to_owned(),
     };
-    let others = match imbalance.heaviest.len() {
-        0 | 1 => None,
-        n => Some(format!("and {}", words::count(n - 1, "other"))),
-    };
+    let others = others(report, imbalance);
     let of_capacity = imbalance.capacity_bytes.map(|capacity| format!("of {}", figure(capacity)));
     let gap = imbalance.max_bytes.saturating_sub(imbalance.median_bytes);
     let explained = imbalance.explained_bytes.map(|explained| {
@@ -136,7 +137,7 @@ fn facts(report: &Report, imbalance: &Imbalance) -> AnyView {
         None => format!("{who} peaks at"),
     };
     let when = if at_the_end { ", at the end" } else { "" };
-    let beside = [of_capacity, others].into_iter().flatten().collect::<Vec<_>>().join(" ");
+    let beside = [of_capacity, others].into_iter().flatten().collect::<Vec<_>>().join(", ");
     let of_the_end = at_the_end.then(|| format!("{}, when its snapshot was taken", quantity.title()));
     let more = [of_the_end, Some(beside).filter(|beside| !beside.is_empty())];
     let more = more.into_iter().flatten().collect::<Vec<_>>().join(", ");
@@ -174,6 +175,25 @@ fn facts(report: &Report, imbalance: &Imbalance) -> AnyView {
         </dl>
     }
     .into_any()
+}
+
+/// Who else stands out, and how far up they are: they need not be as high as the first.
+fn others(report: &Report, imbalance: &Imbalance) -> Option<String> {
+    let (_, others) = imbalance.heaviest.split_first().filter(|(_, others)| !others.is_empty())?;
+    let count = words::count(others.len(), "other");
+    let peaks = report.figures.peaks.as_ref().filter(|peaks| peaks.quantity == imbalance.quantity);
+    let of = |subject| peaks?.bars.iter().find(|bar| bar.subject == subject).map(|bar| bar.peak);
+    let values: Vec<Bytes> = others.iter().filter_map(|other| of(*other)).collect();
+    let Some(least) = values.iter().min().filter(|_| values.len() == others.len()) else {
+        return Some(format!("{count} stand out too"));
+    };
+    let figure = |bytes: Bytes| words::value(imbalance.quantity, bytes.0);
+    let shown = figure(*least);
+    Some(match others.len() {
+        _ if shown == figure(imbalance.max_bytes) => format!("{count} alike"),
+        1 => format!("{count} {shown}"),
+        _ => format!("{count}, {shown} and more"),
+    })
 }
 
 #[cfg(test)]

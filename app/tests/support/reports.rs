@@ -209,6 +209,7 @@ pub fn eight_gpus() -> Report {
             opens_at: None,
             at: None,
             explained_bytes: Some(Bytes::from_mib(871 * 7)),
+            by_design: false,
         }),
         causes: vec![first, second, third],
         checklist: checklist([
@@ -340,6 +341,7 @@ pub fn step_log() -> Report {
             opens_at: Some(OpensAt { step: Some(64), phase: Some(Phase::Train), text: "at step 64 (train)".into() }),
             at: None,
             explained_bytes: Some(Bytes(peak(3).0 - peak(1).0 - (400 << 20))),
+            by_design: false,
         }),
         causes: vec![Cause {
             label: CauseLabel::VariableShapeBatches,

@@ -75,6 +75,8 @@ pub(crate) struct Ledger {
     fixes: BTreeMap<CauseLabel, Fix>,
     /// Words in the place of a remedy.
     advice: BTreeMap<CauseLabel, &'static str>,
+    /// Labels of differences that are meant to be.
+    by_design: BTreeSet<CauseLabel>,
 }
 
 impl Ledger {
@@ -185,6 +187,17 @@ impl Ledger {
     /// A fix of the user's own lines; the first one stays.
     pub fn fix(&mut self, label: CauseLabel, fix: Fix) {
         self.fixes.entry(label).or_insert(fix);
+    }
+
+    /// What this label says is meant to be so, and nothing has to be mended.
+    pub fn is_meant(&mut self, label: CauseLabel, words: &'static str) {
+        self.by_design.insert(label);
+        self.advise(label, words);
+    }
+
+    /// See [`Self::is_meant`].
+    pub fn is_by_design(&self, label: CauseLabel) -> bool {
+        self.by_design.contains(&label)
     }
 
     /// What to do here, where that differs from what is done about the label elsewhere.

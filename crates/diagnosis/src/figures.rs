@@ -23,8 +23,10 @@ const MAX_PER_NODE: u32 = 128;
 
 /// All charts.
 pub(crate) fn figures(case: &Case, diagnosis: &Diagnosis) -> Figures {
-    let accused: BTreeSet<Subject> =
-        diagnosis.imbalance.iter().flat_map(|imbalance| imbalance.heaviest.iter().copied()).collect();
+    // Where cards take turns none of them is the heavy one.
+    let accuses = !crate::rules::takes_turns(case);
+    let accusing = diagnosis.imbalance.iter().filter(|imbalance| accuses && !imbalance.by_design);
+    let accused: BTreeSet<Subject> = accusing.flat_map(|imbalance| imbalance.heaviest.iter().copied()).collect();
     Figures {
         timeline: timeline(case, diagnosis, &accused),
         peaks: peaks(case, &accused),
@@ -157,7 +159,17 @@ fn finding_marks(
         let Some(x) = finding.evidence.iter().filter_map(moment).min() else { continue };
         if found.len() < MAX_FINDING_MARKS && !taken.contains(&x) {
             taken.push(x);
-            found.push(TimelineMark { x, text: finding.item.short_title().to_lowercase() });
+            // What all ranks do is not called by the name of the item, which is about one of them.
+            let of_all = diagnosis.causes.first().filter(|cause| {
+                cause.label.item() == finding.item
+                    && cause.ranks.len() > 1
+                    && cause.ranks.len() == case.steps.subjects.len()
+            });
+            let text = match of_all {
+                Some(cause) => crate::words::lower_first(cause.label.title()),
+                None => finding.item.short_title().to_lowercase(),
+            };
+            found.push(TimelineMark { x, text });
         }
     }
     found

@@ -399,7 +399,7 @@ pub(crate) fn is_known_to_be_one_job(case: &Case, comparison: &Comparison, sprea
 }
 
 /// The public figures.
-pub(crate) fn report(case: &Case, explained: Option<u64>) -> Option<Imbalance> {
+pub(crate) fn report(case: &Case, explained: Option<u64>, by_design: bool) -> Option<Imbalance> {
     let (comparison, spread) = case.main.as_ref()?;
     let ratio = if spread.mean == 0 { 0.0 } else { (spread.max as f64 / spread.mean as f64 - 1.0).max(0.0) };
     // Six decimals: more than the evidence has, and the same number after a trip through JSON.
@@ -417,6 +417,7 @@ pub(crate) fn report(case: &Case, explained: Option<u64>) -> Option<Imbalance> {
         opens_at: if spread.stands_out() { opens_at(case, comparison, spread) } else { None },
         at: single_moment(case, comparison).map(|key| at_step(case, &key)),
         explained_bytes: explained.filter(|_| spread.stands_out()).map(|b| Bytes(b.min(spread.gap()))),
+        by_design,
     })
 }
 

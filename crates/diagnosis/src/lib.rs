@@ -77,7 +77,8 @@ pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
     }
     let explains = causes.first().filter(|cause| !apart::is_beside(&case, cause.label));
     let explained = explains.and_then(|cause| ledger.mechanism_of(cause.label)).and_then(|m| m.explained);
-    let imbalance = imbalance::report(&case, explained);
+    let by_design = causes.first().is_some_and(|cause| is_settled(cause) && ledger.is_by_design(cause.label));
+    let imbalance = imbalance::report(&case, explained, by_design);
     let opens = imbalance.as_ref().and_then(|imbalance| imbalance.opens_at.as_ref().or(imbalance.at.as_ref()));
     let seen = collect::Seen::of(&case, opens.and_then(|moment| moment.phase));
     let mut findings = findings(&ledger);
@@ -86,7 +87,9 @@ pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
     let checklist: Vec<ChecklistEntry> =
         Item::ALL.iter().map(|item| entry(&case, *item, (verdict, seen), first, &ledger, &findings)).collect();
     let quantity = imbalance.as_ref().map(|imbalance| imbalance.quantity);
-    let next = next_of(verdict, first, &checklist, (quantity, of_one_process(&evidence.artifacts)));
+    let next = next_of(verdict, first, &checklist, (quantity, of_one_process(&evidence.artifacts)))
+        // What is meant to be needs no fix that could be proven.
+        .filter(|_| imbalance.as_ref().is_none_or(|imbalance| !imbalance.by_design));
     Diagnosis {
         format: DIAGNOSIS_FORMAT.to_owned(),
         verdict,
@@ -109,6 +112,9 @@ pub fn figures(evidence: &Evidence, diagnosis: &Diagnosis, policy: &Policy) -> F
 /// names the same one.
 pub fn next_step(diagnosis: &Diagnosis) -> Option<(Item, Collect)> {
     let quantity = diagnosis.imbalance.as_ref().map(|imbalance| imbalance.quantity);
+    if diagnosis.is_by_design() {
+        return None;
+    }
     next_of(
         diagnosis.verdict,
         diagnosis.causes.first(),

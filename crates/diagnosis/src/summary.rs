@@ -4,7 +4,7 @@ use crate::case::Case;
 use crate::combine::{Ledger, Mechanism};
 use crate::imbalance::{Comparison, Spread};
 use crate::words;
-use rankscope_model::{Bytes, Cause, Collect, Item, Quantity, Severity, Subject, Verdict};
+use rankscope_model::{Bytes, Cause, CauseLabel, Collect, Item, Quantity, Severity, Subject, Verdict};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -64,8 +64,21 @@ fn mechanism(causes: &[Cause], ledger: &Ledger) -> Option<Mechanism> {
     ledger.mechanism_of(first.label).cloned().or_else(|| named(first))
 }
 
+/// Cards that take turns: none of them is the heavy one, and the highest reading is no more than that.
+fn in_turns(case: &Case, causes: &[Cause], ledger: &Ledger) -> Option<String> {
+    let (_, spread) = case.main.as_ref().filter(|(_, spread)| spread.stands_out())?;
+    let first = causes.first().filter(|cause| cause.label == CauseLabel::VariableShapeBatches)?;
+    let told = ledger.mechanism_of(first.label).filter(|_| crate::rules::takes_turns(case))?;
+    let highest = spread.heaviest.first()?;
+    let (max, median) = (Bytes(spread.max), Bytes(spread.median));
+    Some(format!("{} The highest reading is {max}, on {highest}; the median card's highest is {median}.", told.alone))
+}
+
 fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next, failed: Option<String>) -> String {
     let Some((comparison, spread)) = &case.main else { return String::new() };
+    if let Some(turns) = in_turns(case, causes, ledger) {
+        return with(turns, failed);
+    }
     let (head, figures) = headline(case, comparison, spread);
     let first = causes.first();
     let confidence = mechanism_confidence(causes, ledger);
@@ -232,6 +245,10 @@ fn balanced(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {
 }
 
 fn inconclusive(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next, failed: Option<String>) -> String {
+    if let Some(turns) = in_turns(case, causes, ledger) {
+        let open = "The table lists no process, so it is open whether the cards do the same work.";
+        return with(format!("{turns} {open}"), failed) + &settle(next);
+    }
     let head = if let Some((comparison, spread)) = case.main.as_ref().filter(|(_, spread)| spread.stands_out()) {
         let (head, figures) = headline(case, comparison, spread);
         let figures = figures.map_or_else(String::new, |figures| format!(" ({figures})"));

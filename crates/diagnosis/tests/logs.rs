@@ -1,7 +1,7 @@
 //! Tracebacks, phases and launches through the real readers: what they say for and against causes.
 #![allow(clippy::unwrap_used, reason = "a test fails loudly")]
 
-use rankscope_diagnosis::{Policy, diagnose};
+use rankscope_diagnosis::{Policy, diagnose, figures};
 use rankscope_ingest::{Limits, read_upload};
 use rankscope_model::{CauseLabel, Diagnosis, Evidence, Item, ItemStatus, Severity};
 use std::fmt::Write;
@@ -192,8 +192,36 @@ fn the_ends_of_a_pipeline_that_the_launch_names_hold_more_by_design() {
     assert_eq!((cause.label, cause.ranks.as_slice()), (CauseLabel::PipelineStageImbalance, &[0, 1, 6, 7][..]));
     let finding = told.findings.iter().find(|finding| finding.label == Some(cause.label)).unwrap();
     assert_eq!((finding.severity, finding.evidence[0].line), (Severity::Info, Some(1)));
+    assert!(told.is_by_design() && told.verdict_title() == "Different by design");
     // Where the stages are not named, or one rank of an end stands out alone, it stays a guess.
+    assert!(!log("", ends).is_by_design());
     assert!(confidence(&log("", ends), cause.label) < cause.confidence - 0.2);
     let one = log(named, |rank| if rank == 0 { 24_000 } else { 20_000 });
     assert_ne!(top(&one), Some(cause.label), "{}", one.summary);
+    assert!(!one.is_by_design());
+}
+
+/// Nothing in the pictures is hot where nothing is wrong.
+#[test]
+fn charts_of_a_difference_by_design_accuse_nobody() {
+    let head = "using world size: 4, data-parallel size: 1, pipeline-model-parallel size: 4\n";
+    let log = |head: &str| {
+        let lines: String = (0..3)
+            .flat_map(|step| (0..4u32).map(move |rank| (step, rank)))
+            .map(|(step, rank)| {
+                let peak = if rank == 0 || rank == 3 { 24_000 } else { 20_000 };
+                format!("rank={rank} step={step} peak={peak}MiB\n")
+            })
+            .collect();
+        let text = format!("{head}{lines}");
+        let evidence = read_upload("job.log", &mut Cursor::new(text.as_bytes()), &Limits::default());
+        let policy = Policy::default();
+        let diagnosis = diagnose(&evidence, &policy);
+        let drawn = figures(&evidence, &diagnosis, &policy);
+        let lines = drawn.timeline.iter().flat_map(|timeline| timeline.lines.iter().map(|line| line.accused));
+        let bars = drawn.peaks.iter().flat_map(|peaks| peaks.bars.iter().map(|bar| bar.accused));
+        lines.chain(bars).filter(|accused| *accused).count()
+    };
+    assert_eq!(log(head), 0);
+    assert!(log("") > 0);
 }

@@ -592,3 +592,103 @@ fn a_line_of_one_rank_is_seen_though_it_is_as_small_as_the_smallest_of_the_other
     let cut = run(&support::snapshot_files(4, |n| format!("snap_rank{n}.pickle"), |rank| of(rank, 900)));
     assert_eq!(status(&cut, Item::UnsyncedBuffers), ItemStatus::Unknown);
 }
+
+/// Ray sets the visible devices of an actor itself, and no LOCAL_RANK.
+#[test]
+fn an_actor_of_ray_is_told_how_ray_gives_it_a_gpu() {
+    let log = "INFO worker.py:1908 -- Connecting to existing Ray cluster at address: 127.0.0.1:6379...\n";
+    let shared = "NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1a000\n";
+    let remedy = |more: &str| {
+        let evidence = support::upload("ray_job.log", &format!("{log}{more}{shared}"));
+        let diagnosis = run(&evidence);
+        let found = diagnosis.causes.iter().find(|cause| cause.label == CauseLabel::RankGpuMapping);
+        found.unwrap().remedy.clone()
+    };
+    let own = remedy("");
+    assert!(own.contains("num_gpus=1") && own.contains("LOCAL_RANK is not set in actors"), "{own}");
+    assert!(!own.contains("environ"), "{own}");
+    let all = remedy("export RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES=1\n");
+    assert!(all.contains("+ torch.cuda.set_device(int(ray.get_gpu_ids()[0]))"), "{all}");
+    assert!(all.contains("+ unset RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"), "{all}");
+}
+
+// ---- what all do, or each in turn, is not said of one ----
+
+#[test]
+fn cards_that_take_turns_are_not_accused_by_the_readings_that_happen_to_be_highest() {
+    // Another card is far above the others at every second reading; cards 3 and 5 reach highest.
+    let mut build = smi("smi.txt");
+    for reading in 0..14u32 {
+        let heavy = (reading % 2 == 0).then_some(reading / 2);
+        let used = |card: u32| if heavy == Some(card) { 9_000 + 700 * u64::from(card % 4) } else { 5_000 };
+        let cards: Vec<_> = (0..8).map(|card| (card, used(card), 11_000, 90)).collect();
+        build = build.table(Some(i64::from(reading) * 3), &cards, &[]);
+    }
+    let diagnosis = run(&build.evidence);
+    assert!(diagnosis.summary.starts_with("At 7 of 14 readings one card is far above"), "{}", diagnosis.summary);
+    assert!(diagnosis.summary.contains("seven cards take turns"), "{}", diagnosis.summary);
+    let drawn = figures(&build.evidence, &diagnosis, &Policy::default());
+    assert!(drawn.peaks.unwrap().bars.iter().all(|bar| !bar.accused));
+    assert!(drawn.timeline.unwrap().lines.iter().all(|line| !line.accused));
+}
+
+#[test]
+fn growth_on_all_ranks_is_said_of_all_and_marked_as_what_it_is() {
+    let line = |phase: &str, rank: u32, step: u32, cur: u32| {
+        format!("[{phase}] rank={rank} step={step} shape=(8, 128) cur={cur}.0MB peak=8127.4MB\n")
+    };
+    let log = |growing: &[u32]| {
+        let mut text = String::new();
+        for step in 0..5 {
+            (0..2).for_each(|rank| text += &line("train", rank, step * 500, 5441));
+        }
+        for step in 0..12 {
+            let cur = |rank| if growing.contains(&rank) { 5442 + 84 * step } else { 5442 };
+            (0..2).for_each(|rank| text += &line("eval", rank, step * 500, cur(rank)));
+        }
+        support::upload("train.log", &text)
+    };
+    let (both, one) = (log(&[0, 1]), log(&[1]));
+    let claim = |evidence: &Evidence| {
+        let found = run(evidence).findings.into_iter().find(|finding| finding.claim.contains(" grows in evaluation"));
+        found.unwrap().claim
+    };
+    assert!(
+        claim(&both).starts_with("Allocated memory of both ranks grows in evaluation, on rank "),
+        "{}",
+        claim(&both)
+    );
+    assert!(claim(&one).starts_with("Allocated memory of rank 1 grows in evaluation from "), "{}", claim(&one));
+    let marks = |evidence: &Evidence| {
+        let drawn = figures(evidence, &run(evidence), &Policy::default());
+        drawn.timeline.unwrap().marks.into_iter().map(|mark| mark.text).collect::<Vec<_>>().join(", ")
+    };
+    assert!(!marks(&both).contains("one rank only"), "{}", marks(&both));
+    assert!(marks(&both).contains("predictions pile up"), "{}", marks(&both));
+}
+
+/// Two recordings a minute apart would leave most of one clock empty.
+#[test]
+fn recordings_of_different_times_are_drawn_from_their_own_start() {
+    let recorded = |start: i64| {
+        let live = rankscope_model::Series {
+            axis: rankscope_model::SeriesAxis::UnixMicros,
+            x: (0..10).map(|n| start + n * 100_000).collect(),
+            y: (0..10).map(|n| (n + 1) << 20).collect(),
+        };
+        rankscope_model::SnapshotDevice { live: Some(live), ..snapshot_device(0, Bytes::from_mib(10)) }
+    };
+    let axis = |second: i64| {
+        let starts = [1_764_500_000_000_000, 1_764_500_000_000_000 + second];
+        let evidence = support::snapshot_files(
+            2,
+            |rank| format!("rank{rank}.pickle"),
+            |rank| support::snapshot(rank, Some(rank), vec![recorded(starts[rank as usize])]),
+        );
+        let timeline = figures(&evidence, &run(&evidence), &Policy::default()).timeline.unwrap();
+        (timeline.axis, timeline.lines.iter().map(|line| (line.x[0], *line.x.last().unwrap())).collect::<Vec<_>>())
+    };
+    let (apart, places) = axis(60_000_000);
+    assert_eq!((apart, places), (rankscope_model::SeriesAxis::SinceStart, vec![(0, 900_000), (0, 900_000)]));
+    assert_eq!(axis(500_000).0, rankscope_model::SeriesAxis::UnixMicros);
+}

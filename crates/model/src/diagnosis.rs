@@ -35,6 +35,18 @@ pub struct Diagnosis {
     pub events: Vec<RunEvent>,
 }
 
+impl Diagnosis {
+    /// The ranks differ because they are meant to.
+    pub fn is_by_design(&self) -> bool {
+        self.imbalance.as_ref().is_some_and(|imbalance| imbalance.by_design)
+    }
+
+    /// The verdict in a few words; what is meant to be is no imbalance without a word.
+    pub fn verdict_title(&self) -> &'static str {
+        if self.is_by_design() { "Different by design" } else { self.verdict.title() }
+    }
+}
+
 /// Something that happened while a job was watched: a GPU was lost, an Xid, a rank that ended before the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunEvent {
@@ -104,6 +116,9 @@ pub struct Imbalance {
     pub at: Option<OpensAt>,
     /// Bytes of `max - median` that the first cause accounts for, where that can be counted.
     pub explained_bytes: Option<Bytes>,
+    /// The ranks are meant to differ so, as the first cause says: `heaviest` names them and accuses nobody.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_design: bool,
 }
 
 /// A moment of the record: the one at which the heaviest leaves the others, or the one that figures are of.

@@ -10,7 +10,7 @@ pub fn markdown(report: &Report) -> String {
     let diagnosis = &report.diagnosis;
     // Writing into a String cannot fail.
     let _ = writeln!(out, "# {}\n", text(&report.run.title));
-    let _ = writeln!(out, "**{}.** {}\n", diagnosis.verdict.title(), text(&diagnosis.summary));
+    let _ = writeln!(out, "**{}.** {}\n", diagnosis.verdict_title(), text(&diagnosis.summary));
     figures(&mut out, report);
     causes(&mut out, report);
     events(&mut out, report);
@@ -49,7 +49,8 @@ fn figures(out: &mut String, report: &Report) {
     let _ = writeln!(out, "| {} | |\n|---|---|", imbalance.quantity.title());
     let heaviest: Vec<String> = imbalance.heaviest.iter().map(ToString::to_string).collect();
     if !heaviest.is_empty() {
-        let _ = writeln!(out, "| stands out | {} |", heaviest.join(", "));
+        let word = if imbalance.by_design { "more by design" } else { "stands out" };
+        let _ = writeln!(out, "| {word} | {} |", heaviest.join(", "));
     }
     let _ = writeln!(out, "| highest | {} |", imbalance.max_bytes);
     let _ = writeln!(out, "| median | {} |", imbalance.median_bytes);

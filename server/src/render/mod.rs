@@ -80,6 +80,7 @@ mod tests {
                     opens_at: Some(OpensAt { step: Some(12), phase: None, text: "at step 12".into() }),
                     at: None,
                     explained_bytes: None,
+                    by_design: false,
                 }),
                 causes: vec![
                     cause(CauseLabel::CtxNoSetDevice, 0.61, "A checkpoint leaves the same rows."),

@@ -41,11 +41,12 @@ pub fn terminal(report: &Report, terminal: Terminal) -> String {
 fn verdict(page: &mut Page, report: &Report) {
     let verdict = report.diagnosis.verdict;
     let style = match verdict {
+        Verdict::Imbalance if report.diagnosis.is_by_design() => Style::Dim,
         Verdict::Imbalance | Verdict::UniformPressure => Style::Hot,
         Verdict::Balanced => Style::Good,
         Verdict::Inconclusive => Style::Dim,
     };
-    let title = page.paint(Style::Bold, &page.paint(style, verdict.title()));
+    let title = page.paint(Style::Bold, &page.paint(style, report.diagnosis.verdict_title()));
     page.line(&title);
     page.wrapped("", &plain(&report.diagnosis.summary));
 }

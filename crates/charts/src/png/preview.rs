@@ -33,6 +33,7 @@ fn draw<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, report: &Report) -> R
 
     // A narrow edge in the colour of the verdict, as the page has beside the first cause.
     let edge = match report.diagnosis.verdict {
+        Verdict::Imbalance if report.diagnosis.is_by_design() => Token::Rank,
         Verdict::Imbalance => Token::Hot,
         Verdict::UniformPressure => Token::Warn,
         Verdict::Balanced => Token::Ok,
@@ -51,7 +52,7 @@ fn draw<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, report: &Report) -> R
     }
 
     let summary = text::one_line(&report.diagnosis.summary);
-    let summary = if summary.is_empty() { report.diagnosis.verdict.title().to_owned() } else { summary };
+    let summary = if summary.is_empty() { report.diagnosis.verdict_title().to_owned() } else { summary };
     let has_chart = report.figures.peaks.is_some() || report.figures.timeline.is_some();
     // Thickened glyphs take a little more than the font says.
     let lines_at = |size: f64, most: usize| text::wrap(&summary, room, most, |line| measure(line, size) * 1.02);

@@ -179,9 +179,16 @@ fn told(case: &Case, growing: &[Growth], label: CauseLabel, alike: &[CauseLabel]
     let refs = case.step_refs(most.records.iter().copied());
     let grown = most.last.saturating_sub(most.first);
     let increments = u64::try_from(most.records.len().saturating_sub(1)).unwrap_or(1).max(1);
+    let subjects: Vec<Subject> = growing.iter().map(|g| g.subject).collect();
+    let all = growing.len() == case.steps.subjects.len();
+    let kind = if most.subject.rank().is_some() { "ranks" } else { "GPUs" };
+    let who = if all { words::all_of(subjects.len(), kind) } else { words::subjects(&subjects) };
+    let (who, on) = match subjects.as_slice() {
+        [only] => (only.to_string(), String::new()),
+        _ => (who, format!(", on {}", most.subject)),
+    };
     let text = format!(
-        "Allocated memory of {} grows in {when} from {} to {} over {} records, {} each.",
-        most.subject,
+        "Allocated memory of {who} grows in {when}{on} from {} to {} over {} records, {} each.",
         Bytes(most.first),
         Bytes(most.last),
         most.records.len(),
@@ -189,8 +196,6 @@ fn told(case: &Case, growing: &[Growth], label: CauseLabel, alike: &[CauseLabel]
     );
     ledger.signal(&[label], weight::STRONG, &text, &refs);
     ledger.signal(alike, weight::FAIR, &text, &refs);
-    let subjects: Vec<Subject> = growing.iter().map(|g| g.subject).collect();
-    let all = growing.len() == case.steps.subjects.len();
     let scope = if all {
         "All ranks grow: the code that all run keeps tensors.".to_owned()
     } else {

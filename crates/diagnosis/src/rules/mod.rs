@@ -30,6 +30,7 @@ mod unsynced_buffers;
 mod worker_counts;
 
 pub(crate) use memory_stats::is_of;
+pub(crate) use readings::takes_turns;
 
 /// The label is one that growth in the log speaks for, and the log shows such growth.
 pub(crate) fn rests_on_growth(case: &Case, label: rankscope_model::CauseLabel) -> bool {

@@ -96,7 +96,7 @@ fn by_design(case: &Case, comparison: &Comparison, spread: &Spread, ledger: &mut
     ledger.ranks(&[LABEL], &ranks);
     let because = format!("the ends of its {} pipeline stages hold more by design", words::count(stages));
     ledger.mechanism(&[LABEL], &Mechanism { because, alone: text.clone(), explained: None });
-    ledger.advise(
+    ledger.is_meant(
         LABEL,
         "Nothing is wrong here, and nothing has to be done. Only if the cards at the ends are too full: give the first and \
          the last stage fewer layers than those between.",

@@ -22,6 +22,12 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
     }
 }
 
+/// At the readings of the cards, one or the other is far above the rest, and it is not the same one.
+pub(crate) fn takes_turns(case: &Case) -> bool {
+    let readings = Readings::new(case, case.policy.growth_points);
+    readings.is_some_and(|all| spike(&all, case.policy).is_none() && turns(&all, case.policy).is_some())
+}
+
 fn refs(case: &Case, readings: &Readings) -> Vec<EvidenceRef> {
     case.refs(readings.places.iter().copied())
 }
