@@ -692,3 +692,32 @@ fn recordings_of_different_times_are_drawn_from_their_own_start() {
     assert_eq!((apart, places), (rankscope_model::SeriesAxis::SinceStart, vec![(0, 900_000), (0, 900_000)]));
     assert_eq!(axis(500_000).0, rankscope_model::SeriesAxis::UnixMicros);
 }
+
+#[test]
+fn a_surplus_that_is_cache_is_said_to_be_cache() {
+    let of = |rank: u32, in_use: u64, reserved: u64| {
+        let device = rankscope_model::SnapshotDevice {
+            allocated: Bytes::from_mib(in_use),
+            active: Bytes::from_mib(in_use),
+            ..snapshot_device(0, Bytes::from_mib(reserved))
+        };
+        support::snapshot(rank, Some(rank), vec![device])
+    };
+    let two = |one: (u64, u64), other: (u64, u64)| {
+        let name = |rank: u32| format!("snapshot_rank{rank}.pickle");
+        let evidence = support::snapshot_files(2, name, |rank| {
+            let (in_use, reserved) = if rank == 0 { one } else { other };
+            of(rank, in_use, reserved)
+        });
+        run(&evidence)
+    };
+    // 1.8 of 12 GiB: too little of the whole to be called a large cache, and all of the difference.
+    let cached = two((10_000, 10_200), (10_010, 12_000));
+    assert_eq!(status(&cached, Item::MemoryStats), ItemStatus::Suspect, "{}", cached.summary);
+    let claim =
+        "Rank 1 reserves 1.8 GiB more than the other one, and 1.7 GiB of that are cached: what is in use is alike.";
+    assert!(cached.findings.iter().any(|finding| finding.claim == claim), "{:?}", cached.findings);
+    assert_eq!(next_step(&cached).map(|(item, _)| item), Some(Item::MemoryStats));
+    let used = two((10_000, 10_200), (11_800, 12_000));
+    assert!(!used.findings.iter().any(|finding| finding.claim.contains("of that are cached")), "{:?}", used.findings);
+}

@@ -8,6 +8,7 @@ use crate::combine::Ledger;
 
 mod accumulation_checkpointing;
 mod batch_divisibility;
+mod cached_surplus;
 mod data_parallel;
 mod device_visibility;
 mod distributed_init;
@@ -57,6 +58,7 @@ pub(crate) const ALL: &[fn(&Case, &mut Ledger)] = &[
     failing_call::apply,
     pipeline::apply,
     memory_stats::apply,
+    cached_surplus::apply,
     leaks::apply,
     accumulation_checkpointing::apply,
     probe::apply,
