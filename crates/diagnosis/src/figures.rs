@@ -231,7 +231,7 @@ fn extend_span(spans: &mut Vec<PhaseSpan>, phase: Option<Phase>, x: i64) {
 /// The ranks of a job on several nodes, each by the use of its card.
 fn nodes_timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject>) -> Option<Timeline> {
     let mut lines = Lines::new();
-    for (time, _, used) in crate::nodes::moments(&case.homes, &case.table_series, &case.tables)? {
+    for (time, _, used) in crate::nodes::moments(case, |index, card| case.tables.get(index)?.gpu(card)?.used)? {
         for (rank, used) in used {
             let line = lines.entry(rank).or_default();
             line.0.push(time);
@@ -565,7 +565,8 @@ fn with_whole_list<'c, 'a>(case: &'c Case<'a>, series: &[usize]) -> Option<&'c T
     if focus.table.listing == ProcessListing::Listed || focus.table.at.time.is_none() {
         return Some(focus);
     }
-    let views = series.iter().filter_map(|index| case.tables.get(*index));
+    let now = series.iter().filter(|index| !case.left.is_past(**index));
+    let views = now.filter_map(|index| case.tables.get(*index));
     let whole =
         views.filter(|view| view.table.listing == ProcessListing::Listed && view.gpus.len() == focus.gpus.len());
     Some(whole.max_by_key(|view| view.max_used()).unwrap_or(focus))

@@ -17,6 +17,7 @@ mod facts;
 mod failing;
 mod figures;
 mod fixes;
+mod gone;
 mod imbalance;
 mod input;
 mod links;
@@ -79,6 +80,7 @@ pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
     let imbalance = imbalance::report(&case, explained);
     let opens = imbalance.as_ref().and_then(|imbalance| imbalance.opens_at.as_ref().or(imbalance.at.as_ref()));
     let seen = collect::Seen::of(&case, opens.and_then(|moment| moment.phase));
+    places::name_in_causes(&case, &mut causes);
     let mut findings = findings(&ledger);
     places::name_in_findings(&case, &mut findings);
     let first = causes.first();
