@@ -567,6 +567,8 @@ impl Node {
                         && device.trouble.as_ref().is_some_and(|(kind, _)| *kind == LiveStateKind::Lost)
                 };
                 if let Some(device) = self.device_mut(subject, version).filter(|device| !is_of_lost(device)) {
+                    // That its slices changed happened, and is no state that lasts.
+                    let is_trouble = is_trouble && state.state != LiveStateKind::MigChanged;
                     let is_same = device.trouble.as_ref().is_some_and(|(kind, _)| *kind == state.state);
                     let since = device.trouble_since.filter(|_| is_same).unwrap_or(time);
                     device.trouble = is_trouble.then(|| (state.state, state.detail.clone()));
@@ -751,6 +753,17 @@ mod tests {
         assert_eq!(device.trouble.as_ref().map(|t| t.0), Some(LiveStateKind::Lost), "an Xid of a lost card");
         apply(&mut state, 3, vec![(4, change(LiveStateKind::Ok))]);
         assert!(state.nodes()["a"].devices[0].trouble.is_none());
+    }
+
+    #[test]
+    fn slices_that_come_and_go_happened_and_are_no_trouble() {
+        let mut state = State::default();
+        let subject = Some(Subject::Device(0));
+        let off = LiveState { subject, state: LiveStateKind::MigChanged, detail: "MIG is off for GPU 0.".into() };
+        apply(&mut state, 1, vec![(1, node(&[device(0)])), (2, LiveRecord::State(off.clone()))]);
+        let node = &state.nodes()["a"];
+        assert_eq!((node.devices[0].trouble.as_ref(), node.devices[0].trouble_since), (None, None));
+        assert_eq!(node.states, [(2, off)]);
     }
 
     #[test]
