@@ -22,7 +22,6 @@ mod browser {
     use crate::islands::dom;
     use crate::islands::events::{Events, Link};
     use crate::live::heat;
-    use crate::words;
     use rankscope_model::Bytes;
     use std::cell::{Cell, RefCell};
     use std::collections::BTreeMap;
@@ -123,12 +122,9 @@ mod browser {
 
         fn sum(&self, nodes: usize) {
             let cards = dom::find_all(&self.list, ".gpu").len();
-            let stands = match dom::find_all(&self.list, ".gpu.hot").len() {
-                0 => "none stands out".to_owned(),
-                1 => "1 stands out".to_owned(),
-                n => format!("{n} stand out"),
-            };
-            let text = format!("{}, {}, {stands}", words::count(nodes, "node"), words::count(cards, "GPU"));
+            let (lost, out) =
+                (dom::find_all(&self.list, ".gpu.lost").len(), dom::find_all(&self.list, ".gpu.hot").len());
+            let text = crate::live::sum_words(nodes, cards, lost, out);
             if let Some(sum) = dom::find::<HtmlElement>(&self.root, "[data-sum]") {
                 set_text(&sum, &text);
             }

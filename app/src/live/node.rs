@@ -16,16 +16,12 @@ pub fn live_node_html(status: &NodeStatus) -> String {
     html
 }
 
-/// `64 nodes, 512 GPUs, 1 stands out`.
+/// `64 nodes, 512 GPUs, 1 lost, 1 stands out`.
 pub fn summary(nodes: &[NodeStatus]) -> String {
     let cards = || nodes.iter().flat_map(|node| &node.devices);
+    let lost = cards().filter(|device| device.state == Some(LiveStateKind::Lost)).count();
     let out = cards().filter(|device| device.outlier).count();
-    let stands = match out {
-        0 => "none stands out".to_owned(),
-        1 => "1 stands out".to_owned(),
-        n => format!("{n} stand out"),
-    };
-    format!("{}, {}, {stands}", words::count(nodes.len(), "node"), words::count(cards().count(), "GPU"))
+    super::sum_words(nodes.len(), cards().count(), lost, out)
 }
 
 /// One node.
