@@ -90,6 +90,9 @@ pub struct Node {
     /// When that happened last.
     #[serde(default)]
     pub lost_at: Option<i64>,
+    /// It was this server that gave them up last, which samples its own GPUs.
+    #[serde(default)]
+    pub lost_by_server: bool,
     /// How far the node's clock was ahead, in microseconds, while it is too far.
     pub clock_ahead: Option<i64>,
     /// Version of the last change.
@@ -330,10 +333,11 @@ impl Node {
             }
             LiveRecord::Processes(processes) => self.processes(name, processes, time, version),
             LiveRecord::State(state) => self.state(state, time, version),
-            LiveRecord::Dropped(LiveDropped { first, last, samples }) => {
+            LiveRecord::Dropped(LiveDropped { first, last, samples, by_server }) => {
                 let lines = last.saturating_sub(*first).saturating_add(1);
                 self.lost = (self.lost.0.saturating_add(lines), self.lost.1.saturating_add(*samples));
                 self.lost_at = Some(received);
+                self.lost_by_server = *by_server;
                 (self.shape, self.evidence) = (version, version);
             }
             LiveRecord::End => {
@@ -817,8 +821,9 @@ mod tests {
                         .collect(),
                 )
             }),
-            (any::<u64>(), any::<u64>(), any::<u64>())
-                .prop_map(|(first, last, samples)| LiveRecord::Dropped(LiveDropped { first, last, samples })),
+            (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(first, last, samples)| LiveRecord::Dropped(
+                LiveDropped { first, last, samples, by_server: false }
+            )),
             Just(LiveRecord::End),
         ]
     }
