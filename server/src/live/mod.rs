@@ -15,6 +15,7 @@ mod hub;
 mod keep;
 mod log;
 mod moments;
+mod plausible;
 mod probe_lines;
 mod record;
 mod runs;

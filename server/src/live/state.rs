@@ -4,6 +4,7 @@
 use super::{
     course::Course,
     moments::{Listed, Moment, Moments},
+    plausible::{self, RefusedByKind},
     probe_lines::ProbeLines,
 };
 use rankscope_model::{
@@ -93,6 +94,9 @@ pub struct Node {
     /// It was this server that gave them up last, which samples its own GPUs.
     #[serde(default)]
     pub lost_by_server: bool,
+    /// Readings that were none.
+    #[serde(default)]
+    pub refused: RefusedByKind,
     /// How far the node's clock was ahead, in microseconds, while it is too far.
     pub clock_ahead: Option<i64>,
     /// Version of the last change.
@@ -199,10 +203,10 @@ impl State {
         self.version
     }
 
-    /// Takes lines of an agent in.
-    pub fn apply(&mut self, origin: Origin<'_>, lines: &[LiveLine]) {
+    /// Takes lines of an agent in. Gives the number of readings that were refused because they cannot be.
+    pub fn apply(&mut self, origin: Origin<'_>, lines: &[LiveLine]) -> u64 {
         if !self.nodes.contains_key(origin.node) && self.nodes.len() >= MAX_NODES {
-            return;
+            return 0;
         }
         self.version += 1;
         let version = self.version;
@@ -217,9 +221,21 @@ impl State {
         }
         node.heard = node.heard.max(origin.received);
         node.version = version;
+        let refused = |node: &Node| node.refused.values().map(|refused| refused.count).sum::<u64>();
+        let before = refused(&*node);
         for line in lines {
-            node.line(origin.node, line, origin.received, version);
+            let mut by_kind = std::mem::take(&mut node.refused);
+            let left = plausible::sift(line, &node.info, origin.received, &mut by_kind);
+            node.refused = by_kind;
+            if let Some(line) = left {
+                node.line(origin.node, &line, origin.received, version);
+            }
         }
+        let refused = refused(&*node).saturating_sub(before);
+        if refused > 0 {
+            node.shape = version;
+        }
+        refused
     }
 
     /// Takes lines of a probe in, as they were sent.

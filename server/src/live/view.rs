@@ -162,6 +162,7 @@ fn notes(node: &Node, now: i64) -> Vec<String> {
             ahead / 1_000_000
         ));
     }
+    notes.extend(super::plausible::words(&node.refused, now, LOSS_IS_TOLD));
     notes.extend(node.info.warnings.iter().cloned());
     notes.retain(|note| !note.trim().is_empty());
     notes

@@ -196,7 +196,7 @@ impl Writer {
                     job.batch.keep_after(*known);
                 }
                 self.counters.kept(&job.batch, before.saturating_sub(job.batch.lines.len()));
-                take_in(&mut state, &job.batch, job.received);
+                self.counters.impossible(take_in(&mut state, &job.batch, job.received));
             }
             state.version()
         };
@@ -261,10 +261,11 @@ fn frame(job: &Job, known: Option<u64>) -> Frame<'_> {
     Frame { head, body: &job.body }
 }
 
-fn take_in(state: &mut State, batch: &Batch, received: i64) {
+/// Gives the number of readings that were refused because they cannot be.
+fn take_in(state: &mut State, batch: &Batch, received: i64) -> u64 {
     match (&batch.sender, &batch.lines) {
         (Sender::Agent(node), Lines::Agent(lines)) => {
-            state.apply(Origin { source: &batch.source, node, received }, lines);
+            return state.apply(Origin { source: &batch.source, node, received }, lines);
         }
         (Sender::Probe(rank), Lines::Probe(lines)) => {
             let origin = Origin { source: &batch.source, node: "", received };
@@ -272,6 +273,7 @@ fn take_in(state: &mut State, batch: &Batch, received: i64) {
         }
         _ => {}
     }
+    0
 }
 
 fn checkpoint_path(folder: &Path, number: u64) -> PathBuf {
