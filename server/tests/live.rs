@@ -316,6 +316,50 @@ async fn a_reading_that_cannot_be_is_left_out_and_told_and_its_batch_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_gone_for_good_is_removed_and_stays_so_over_a_restart() {
+    let server = Server::live(LiveOptions::default()).await;
+    let mut agents = [Agent::new("s-a", "gpu/a"), Agent::new("s-b", "gpu-b")];
+    for agent in &mut agents {
+        acknowledged(&server, &agent.batch(&healthy(now()))).await;
+    }
+    let remove = async |server: &Server, node: &str| {
+        server.call(Method::POST, "/api/v1/nodes/remove", json!({ "node": node })).await
+    };
+    assert!(remove(&server, "gpu/a").await.expect(409).text().contains("still-speaks"));
+    remove(&server, "nobody").await.expect(404);
+    assert!(!server.get("/live").await.expect(200).text().contains("node-remove"), "both speak");
+    let mut events = server.stream("/api/v1/live/events").await;
+    acknowledged(&server, &agents[0].batch(&[(now(), json!({"type": "end"}))])).await;
+    let page = server.get("/live").await.expect(200).text();
+    assert!(page.contains(r#"action="/live/nodes/remove""#) && page.contains(r#"value="gpu/a""#), "{page}");
+    let answer = server.form("/live/nodes/remove", "node=gpu%2Fa").await.expect(303);
+    assert_eq!(answer.header(header::LOCATION), "/live");
+    let names = async |server: &Server| -> Vec<String> {
+        let nodes = nodes(server).await;
+        nodes.as_array().unwrap().iter().map(|node| node["node"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&server).await, ["gpu-b"]);
+    let told = tokio::time::timeout(Duration::from_secs(10), async {
+        loop {
+            let chunk = events.next().await.unwrap().unwrap();
+            if String::from_utf8_lossy(&chunk).contains(r#"{"node":"gpu/a","gone":true}"#) {
+                return;
+            }
+        }
+    });
+    told.await.expect("pages that show it are told");
+    drop(events);
+
+    let server = server.restart().await;
+    assert_eq!(names(&server).await, ["gpu-b"], "the log still holds what it sent");
+    let mut again = Agent::new("s-c", "gpu/a");
+    acknowledged(&server, &again.batch(&healthy(now()))).await;
+    assert_eq!(names(&server).await, ["gpu-b", "gpu/a"]);
+    let server = server.restart().await;
+    assert_eq!(names(&server).await, ["gpu-b", "gpu/a"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_happens_to_a_gpu_is_in_the_run_and_on_its_card() {
     let server = Server::live(LiveOptions::default()).await;
     let mut agent = Agent::new("s", "gpu-a");

@@ -18,6 +18,7 @@ mod moments;
 mod plausible;
 mod probe_lines;
 mod record;
+mod removed;
 mod runs;
 mod sources;
 pub mod state;
@@ -36,6 +37,7 @@ use counters::{Counters, Standing};
 use flate2::{Compression, write::GzEncoder};
 use hub::Hub;
 use rankscope_model::{LiveBatch, LiveLine, LiveRunRef, NodeStatus, RunStanding};
+use removed::Removed;
 use state::State;
 use std::{
     collections::{BTreeSet, HashMap},
@@ -99,6 +101,17 @@ pub enum Refused {
     },
 }
 
+/// Why a node was not removed.
+#[derive(Debug)]
+pub enum NotRemoved {
+    /// It is not known.
+    Unknown,
+    /// It still speaks: it would be back with its next batch.
+    Speaks,
+    /// That it is removed could not be written.
+    Failed(io::Error),
+}
+
 /// Live data of one data folder.
 #[derive(Debug)]
 pub struct Live {
@@ -107,6 +120,7 @@ pub struct Live {
     /// The run of each job, by the job's key.
     runs: Mutex<HashMap<String, LiveRunRef>>,
     silent: Mutex<BTreeSet<String>>,
+    removed: Mutex<Removed>,
     hub: Hub,
     counters: Arc<Counters>,
     folder: PathBuf,
@@ -121,7 +135,9 @@ impl Live {
     /// Opens (and creates) the folder and brings the state to what was kept. Blocks.
     pub fn open(folder: &Path, options: LiveOptions) -> io::Result<Arc<Self>> {
         let (changed, changes) = watch::channel(0);
-        let writer = Writer::open(folder, options.keep_bytes, changed, || now().0)?;
+        std::fs::create_dir_all(folder)?;
+        let removed = Removed::load(folder)?;
+        let writer = Writer::open(folder, options.keep_bytes, changed, || now().0, &removed)?;
         let (state, counters) = (writer.state(), writer.counters());
         let (queue, jobs) = mpsc::channel(QUEUE);
         let writer = std::thread::Builder::new().name("live-log".into()).spawn(move || writer.run(jobs))?;
@@ -130,6 +146,7 @@ impl Live {
             state,
             runs: Mutex::default(),
             silent: Mutex::default(),
+            removed: Mutex::new(removed),
             hub: Hub::new(),
             counters,
             folder: folder.to_path_buf(),
@@ -267,6 +284,24 @@ impl Live {
                 Err(_) => return,
             }
         }
+    }
+
+    /// Removes a node that is silent. Its runs stay, and it is there again as soon as its agent speaks. When this returns,
+    /// it is gone over a restart too. Blocks.
+    pub fn remove_node(&self, name: &str) -> Result<(), NotRemoved> {
+        let mut removed = lock(&self.removed);
+        let at = now().0;
+        {
+            let state = lock(&self.state);
+            let node = state.nodes().get(name).ok_or(NotRemoved::Unknown)?;
+            if !node.ended && !view::is_silent(node, at) {
+                return Err(NotRemoved::Speaks);
+            }
+        }
+        removed.add(&self.folder, name, at).map_err(NotRemoved::Failed)?;
+        // What arrived meanwhile brings it back.
+        lock(&self.state).remove_unless_heard_after(name, at);
+        Ok(())
     }
 
     /// All nodes as they are now, and the position from which on events tell what changes.

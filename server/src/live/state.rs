@@ -6,6 +6,7 @@ use super::{
     moments::{Listed, Moment, Moments},
     plausible::{self, RefusedByKind},
     probe_lines::ProbeLines,
+    removed::Removed,
 };
 use rankscope_model::{
     Bytes, LiveDevice, LiveDeviceHealth, LiveDropped, LiveLine, LiveMemory, LiveNode, LiveProcess, LiveProcesses,
@@ -46,6 +47,9 @@ const MAX_TEXT: usize = 240;
 pub struct State {
     nodes: BTreeMap<String, Node>,
     probes: BTreeMap<String, Probe>,
+    /// Nodes that were removed or forgotten, and at which version: pages that show them are told.
+    #[serde(skip)]
+    gone: BTreeMap<String, u64>,
     /// Counts changes.
     version: u64,
 }
@@ -198,6 +202,11 @@ impl State {
         &self.probes
     }
 
+    /// Nodes that are no more, with the version since which.
+    pub fn gone(&self) -> &BTreeMap<String, u64> {
+        &self.gone
+    }
+
     /// Counts changes; grows with each.
     pub fn version(&self) -> u64 {
         self.version
@@ -210,6 +219,7 @@ impl State {
         }
         self.version += 1;
         let version = self.version;
+        self.gone.remove(origin.node);
         let node = self.nodes.entry(origin.node.to_owned()).or_default();
         if node.source != origin.source {
             origin.source.clone_into(&mut node.source);
@@ -265,9 +275,38 @@ impl State {
         }
     }
 
+    /// A node that was removed at this time, if nothing of it came after that.
+    pub fn remove_unless_heard_after(&mut self, name: &str, at: i64) {
+        if self.nodes.get(name).is_some_and(|node| node.heard <= at) {
+            self.remove(name);
+        }
+    }
+
+    /// The same for all at a start; whoever came back is there, and pages of before that show the others are told.
+    pub fn forget_removed(&mut self, removed: &Removed) {
+        self.nodes.retain(|name, node| !removed.covers(name, node.heard));
+        self.version += 1;
+        for name in removed.names().filter(|name| !self.nodes.contains_key(*name)) {
+            self.gone.insert(name.clone(), self.version);
+        }
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.version += 1;
+        self.nodes.remove(name);
+        self.gone.insert(name.to_owned(), self.version);
+        if self.gone.len() > MAX_NODES {
+            let oldest = self.gone.iter().min_by_key(|(_, version)| **version).map(|(name, _)| name.clone());
+            oldest.and_then(|oldest| self.gone.remove(&oldest));
+        }
+    }
+
     /// Forgets what was not heard of for long.
     pub fn forget(&mut self, now: i64) {
-        self.nodes.retain(|_, node| now.saturating_sub(node.heard) < FORGET_NODES);
+        let is_old = |node: &Node| now.saturating_sub(node.heard) >= FORGET_NODES;
+        let old: Vec<String> =
+            self.nodes.iter().filter(|(_, node)| is_old(node)).map(|(name, _)| name.clone()).collect();
+        old.iter().for_each(|name| self.remove(name));
         self.probes.retain(|_, probe| now.saturating_sub(probe.heard) < FORGET_PROBES);
     }
 }
