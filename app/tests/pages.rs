@@ -803,7 +803,7 @@ async fn nodes_are_seen_with_their_cards_and_who_is_on_them() {
     assert_eq!(status, StatusCode::OK);
     let shown = text(&html);
     for words in [
-        "2 nodes, 4 GPUs, 2 stand out",
+        "2 nodes, 4 GPUs, 2 lost, 2 stand out",
         "67.0 GiB of 80.0 GiB",
         "98 %, 61 °C",
         "rank 0",
@@ -818,6 +818,8 @@ async fn nodes_are_seen_with_their_cards_and_who_is_on_them() {
         assert!(shown.contains(words), "{words}");
     }
     assert_eq!(html.matches("class=\"gpu hot\"").count(), 2);
+    assert_eq!(html.matches("class=\"node-remove\"").count(), 1, "only of the one that is silent");
+    assert!(html.contains("class=\"nodes editable\""), "who may edit sees it");
     assert!(html.contains("data-since=\"e-7\"") && html.contains("<path class=\"h7\" d=\"M58 0h1v1h-1z\">"));
     let empty = tags(&html).into_iter().find(|tag| tag.contains("data-empty")).unwrap();
     assert!(empty.contains("hidden"));

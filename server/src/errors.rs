@@ -48,6 +48,7 @@ macro_rules! kinds {
 kinds! {
     NotFound NOT_FOUND "not-found" "There is nothing at this address";
     ShareEnded GONE "share-ended" "This share has ended";
+    StillSpeaks CONFLICT "still-speaks" "The node still sends";
     NotKept GONE "not-kept" "The file was not kept";
     InvalidRequest BAD_REQUEST "invalid-request" "The request cannot be understood";
     NothingUploaded UNPROCESSABLE_ENTITY "nothing-uploaded" "Nothing was uploaded";

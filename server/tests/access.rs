@@ -305,6 +305,8 @@ async fn the_table_itself_says_what_was_meant() {
     assert_eq!(rule(Method::GET, "/api/v1/runs/1/artifacts/0"), Some(Rule::Run(Role::Viewer)));
     assert_eq!(rule(Method::POST, "/settings/projects/1/members"), Some(Rule::Project(Role::Admin)));
     assert_eq!(rule(Method::GET, "/settings/audit"), Some(Rule::Administrator));
+    assert_eq!(rule(Method::POST, "/live/nodes/remove"), Some(Rule::Nodes(Role::Editor)));
+    assert_eq!(rule(Method::POST, "/api/v1/nodes/remove"), Some(Rule::Nodes(Role::Editor)));
     let open: Vec<&str> = ROWS
         .iter()
         .filter(|row| matches!(row.rule, Rule::File | Rule::Public | Rule::Link))

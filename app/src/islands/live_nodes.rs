@@ -22,7 +22,6 @@ mod browser {
     use crate::islands::dom;
     use crate::islands::events::{Events, Link};
     use crate::live::heat;
-    use crate::words;
     use rankscope_model::Bytes;
     use std::cell::{Cell, RefCell};
     use std::collections::BTreeMap;
@@ -80,6 +79,10 @@ mod browser {
             for changed in dom::items(event) {
                 let Some(node) = dom::text(&changed, "node") else { continue };
                 let entry = waiting.entry(node).or_default();
+                if dom::member(&changed, "gone").is_truthy() {
+                    *entry = (None, None);
+                    continue;
+                }
                 match dom::text(&changed, "html") {
                     Some(html) => *entry = (Some(html), None),
                     None => entry.1 = Some(changed),
@@ -105,6 +108,13 @@ mod browser {
                 .filter_map(|card| Some((card.get_attribute("data-node")?, card)))
                 .collect();
             for (node, (html, figures)) in waiting {
+                // Neither markup nor figures: it is no more.
+                if html.is_none() && figures.is_none() {
+                    if let Some(card) = cards.remove(&node) {
+                        card.remove();
+                    }
+                    continue;
+                }
                 if let Some(card) = html.and_then(|html| element_of(&html)) {
                     if let Some(old) = cards.get(&node) {
                         let _ = old.replace_with_with_node_1(&card);
@@ -123,17 +133,14 @@ mod browser {
 
         fn sum(&self, nodes: usize) {
             let cards = dom::find_all(&self.list, ".gpu").len();
-            let stands = match dom::find_all(&self.list, ".gpu.hot").len() {
-                0 => "none stands out".to_owned(),
-                1 => "1 stands out".to_owned(),
-                n => format!("{n} stand out"),
-            };
-            let text = format!("{}, {}, {stands}", words::count(nodes, "node"), words::count(cards, "GPU"));
+            let (lost, out) =
+                (dom::find_all(&self.list, ".gpu.lost").len(), dom::find_all(&self.list, ".gpu.hot").len());
+            let text = crate::live::sum_words(nodes, cards, lost, out);
             if let Some(sum) = dom::find::<HtmlElement>(&self.root, "[data-sum]") {
                 set_text(&sum, &text);
             }
-            if let (true, Some(empty)) = (nodes > 0, dom::find::<HtmlElement>(&self.root, "[data-empty]")) {
-                let _ = empty.set_attribute("hidden", "");
+            if let Some(empty) = dom::find::<HtmlElement>(&self.root, "[data-empty]") {
+                let _ = empty.toggle_attribute_with_force("hidden", nodes > 0);
             }
         }
     }

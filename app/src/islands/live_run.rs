@@ -83,6 +83,8 @@ mod browser {
         newest: Cell<f64>,
         asking: Cell<bool>,
         ended: Cell<bool>,
+        /// Nobody of it says anything.
+        still: Cell<bool>,
         events: RefCell<Option<Rc<Events>>>,
     }
 
@@ -91,6 +93,7 @@ mod browser {
         let shown = dom::number(&facts, "data-diagnosed").unwrap_or(0.0);
         let run = Rc::new(Run {
             id: facts.get_attribute("data-run")?,
+            still: Cell::new(facts.has_attribute("data-still")),
             word: facts,
             signals,
             shown: Cell::new(shown),
@@ -121,6 +124,8 @@ mod browser {
                 (Link::Lost, _) => "Connection lost. Trying again.".to_owned(),
                 (Link::Paused, _) => String::new(),
                 (Link::Open, true) => "Paused. The run goes on.".to_owned(),
+                // The word beside it says who is silent; nothing is renewed until somebody speaks again.
+                (Link::Open, false) if self.still.get() => String::new(),
                 (Link::Open, false) => "Renewed while its evidence changes.".to_owned(),
             });
         }
@@ -143,7 +148,9 @@ mod browser {
             }
             if let Some(word) = dom::text(tick, "word").filter(|word| !word.is_empty()) {
                 self.word.set_text_content(Some(&word));
-                let silent = dom::member(&dom::member(tick, "standing"), "silent").is_truthy();
+                let standing = dom::member(tick, "standing");
+                let silent = dom::member(&standing, "silent").is_truthy();
+                self.still.set(is_still(&standing));
                 let _ = self.word.class_list().toggle_with_force("silent", silent);
             }
             if let Some(at) = dom::member(tick, "diagnosed_at").as_f64() {
@@ -189,6 +196,14 @@ mod browser {
                 }
             });
         }
+    }
+
+    /// As [`rankscope_model::RunStanding::is_still`].
+    fn is_still(standing: &JsValue) -> bool {
+        let silent = dom::items(&dom::member(standing, "silent"));
+        let nodes = dom::member(standing, "nodes").as_f64().unwrap_or(f64::INFINITY);
+        let are_all = u32::try_from(silent.len()).is_ok_and(|count| f64::from(count) >= nodes);
+        silent.first().is_some_and(|first| dom::text(first, "node").is_none() || are_all)
     }
 
     fn exchange(page: &Document) {

@@ -3,6 +3,18 @@
 
 pub mod heat;
 
+/// `64 nodes, 512 GPUs, 1 lost, 1 stands out`: above all nodes. The same on the server and in the browser.
+pub fn sum_words(nodes: usize, cards: usize, lost: usize, out: usize) -> String {
+    use crate::words::count;
+    let lost = if lost > 0 { format!("{lost} lost, ") } else { String::new() };
+    let stands = match out {
+        0 => "none stands out".to_owned(),
+        1 => "1 stands out".to_owned(),
+        n => format!("{n} stand out"),
+    };
+    format!("{}, {}, {lost}{stands}", count(nodes, "node"), count(cards, "GPU"))
+}
+
 #[cfg(feature = "ssr")]
 mod node;
 

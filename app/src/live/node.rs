@@ -16,16 +16,12 @@ pub fn live_node_html(status: &NodeStatus) -> String {
     html
 }
 
-/// `64 nodes, 512 GPUs, 1 stands out`.
+/// `64 nodes, 512 GPUs, 1 lost, 1 stands out`.
 pub fn summary(nodes: &[NodeStatus]) -> String {
     let cards = || nodes.iter().flat_map(|node| &node.devices);
+    let lost = cards().filter(|device| device.state == Some(LiveStateKind::Lost)).count();
     let out = cards().filter(|device| device.outlier).count();
-    let stands = match out {
-        0 => "none stands out".to_owned(),
-        1 => "1 stands out".to_owned(),
-        n => format!("{n} stand out"),
-    };
-    format!("{}, {}, {stands}", words::count(nodes.len(), "node"), words::count(cards().count(), "GPU"))
+    super::sum_words(nodes.len(), cards().count(), lost, out)
 }
 
 /// One node.
@@ -39,6 +35,16 @@ pub fn node_card(status: &NodeStatus) -> AnyView {
     let state = state.map(|word| {
         view! { <span class="node-state">{icons::warning()}{word}<time datetime=words::time_iso(status.heard_at)>{words::clock(status.heard_at)}</time>"; last known state"</span> }
     });
+    let is_stale = status.silent || status.ended;
+    // The same markup goes to everybody; the page hides it from those who may not.
+    let remove = is_stale.then(|| {
+        view! {
+            <form class="node-remove" method="post" action="/live/nodes/remove">
+                <input type="hidden" name="node" value=status.node.clone()/>
+                <button type="submit" class="button small" title="Its runs stay. It comes back when its agent speaks again.">"Remove"<span class="visually-hidden">{format!(" node {name}")}</span></button>
+            </form>
+        }
+    });
     let runs = status.runs.iter().map(|run| {
         view! { <a class="node-run" href=format!("/runs/{}", run.id)>{words::shown_line(&run.title)}</a> }
     });
@@ -48,11 +54,12 @@ pub fn node_card(status: &NodeStatus) -> AnyView {
     let empty = status.devices.is_empty();
     let label = format!("Node {name}");
     view! {
-        <section class="node" class:stale=status.silent || status.ended data-node=status.node.clone() aria-label=label>
+        <section class="node" class:stale=is_stale data-node=status.node.clone() aria-label=label>
             <div class="node-head">
                 <h2><bdi>{name}</bdi></h2>
                 {runs}
                 {state}
+                {remove}
             </div>
             {(!status.notes.is_empty()).then(|| view! { <ul class="node-notes">{notes}</ul> })}
             {if empty {

@@ -8,14 +8,14 @@ const NAMED: usize = 2;
 
 /// `The job is running`, or who of it is silent.
 pub fn run_word(standing: &RunStanding) -> String {
-    let [first, ..] = standing.silent.as_slice() else {
+    if standing.silent.is_empty() {
         let word = if standing.filling {
             "The job is running; its GPUs still fill, so that differences may pass"
         } else {
             "The job is running"
         };
         return word.to_owned();
-    };
+    }
     let who = |silence: &rankscope_model::Silence| {
         let name = silence.node.as_deref().map_or_else(|| "its probes".to_owned(), words::shown_line);
         format!("{name} since {}", words::clock(silence.since))
@@ -26,8 +26,7 @@ pub fn run_word(standing: &RunStanding) -> String {
         more => format!(" and of {}", words::count(more, "more node")),
     };
     let silent = format!("o word from {}{more}", named.join(" and "));
-    let is_all = first.node.is_none() || standing.silent.len() >= usize::try_from(standing.nodes).unwrap_or(usize::MAX);
-    if is_all {
+    if standing.is_still() {
         format!("N{silent}; last known state")
     } else {
         format!("The job is running, but n{silent}: its last known state is shown")

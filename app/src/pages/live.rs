@@ -2,6 +2,7 @@
 
 use super::message::{Sought, message};
 use super::{backend, base_url, head};
+use crate::accounts::may_edit;
 use crate::backend::{BackendError, LiveNow};
 use crate::document::TopBar;
 use crate::islands::LiveNodes;
@@ -42,7 +43,7 @@ fn page(now: &LiveNow) -> AnyView {
                     <p class="live-sum" data-sum="">{sum}</p>
                     <p class="live-link" role="status" data-link="">"As of now. "<a href="/live">"Refresh"</a></p>
                 </div>
-                <div class="nodes" data-nodes="" data-since=cursor>{cards}</div>
+                <div class="nodes" class:editable=may_edit() data-nodes="" data-since=cursor>{cards}</div>
                 <div class="live-empty" data-empty="" hidden=has_nodes>{empty}</div>
             </LiveNodes>
         </main>

@@ -114,12 +114,12 @@ fn page(loaded: Loaded, shown: Shown) -> AnyView {
 
 /// Says that the job goes on, or who of it is silent. Without a script the page is right as of now.
 fn live_bar(report: &Report, standing: &RunStanding) -> AnyView {
-    let (word, silent) = (run_word(standing), !standing.silent.is_empty());
+    let (word, silent, still) = (run_word(standing), !standing.silent.is_empty(), standing.is_still());
     let (run, diagnosed) = (report.run.id.clone(), report.diagnosed_at.0.to_string());
     view! {
         <aside class="live-bar" aria-label="Live">
             <LiveRun>
-                <strong class="live-word" class:silent=silent data-run=run data-diagnosed=diagnosed>{word}</strong>
+                <strong class="live-word" class:silent=silent data-run=run data-diagnosed=diagnosed data-still=still.then_some("")>{word}</strong>
                 " "
                 <a href="/live">"Its nodes"</a>
             </LiveRun>

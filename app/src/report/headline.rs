@@ -5,11 +5,13 @@ use super::moment::{is_of_snapshots, recorded_peak};
 use crate::icons;
 use crate::words;
 use leptos::prelude::*;
-use rankscope_model::{ArtifactInfo, ArtifactKind, Bytes, Diagnosis, Imbalance, Report};
+use rankscope_model::{ArtifactInfo, ArtifactKind, Bytes, Diagnosis, Imbalance, Report, SeriesAxis, UnixMicros};
 use std::collections::BTreeSet;
 
 /// A headline longer than this is set smaller.
 const LONG_HEADLINE: usize = 120;
+/// A diagnosis that is so much later than its last figure says of when that is, in microseconds.
+const LATER: i64 = 15_000_000;
 
 /// Run, verdict, summary and facts.
 pub fn headline(report: &Report) -> AnyView {
@@ -24,6 +26,7 @@ pub fn headline(report: &Report) -> AnyView {
                 <strong><bdi>{words::shown_line(&report.run.title)}</bdi></strong>
                 <span>{size(diagnosis)}</span>
                 <time datetime=words::time_iso(report.run.created_at)>{words::time(report.run.created_at)}</time>
+                {as_of(report).map(|at| view! { <span>"figures as of "<time datetime=words::time_iso(at)>{words::clock(at)}</time></span> })}
             </p>
             <p class="verdict-word">{icons::verdict_of(diagnosis)}{diagnosis.verdict_title()}</p>
             <h1 class=long.then_some("long")>{first}</h1>
@@ -33,6 +36,18 @@ pub fn headline(report: &Report) -> AnyView {
         </header>
     }
     .into_any()
+}
+
+/// When the last figure of a job that was watched was read, where that is clearly before its diagnosis: a node has fallen
+/// silent, or the job has ended.
+fn as_of(report: &Report) -> Option<UnixMicros> {
+    let is_watched = report.diagnosis.artifacts.iter().any(|file| file.kind == ArtifactKind::LiveRecord);
+    let timeline = report.figures.timeline.as_ref().filter(|_| is_watched)?;
+    if timeline.axis != SeriesAxis::UnixMicros {
+        return None;
+    }
+    let last = timeline.lines.iter().filter_map(|line| line.x.last()).max()?;
+    (report.diagnosed_at.0.saturating_sub(*last) >= LATER).then_some(UnixMicros(*last))
 }
 
 /// `8 ranks, 8 GPUs, 3 files`: what the run was seen to consist of.

@@ -11,7 +11,7 @@ use crate::ticks::ValueScale;
 use crate::words;
 use plotters::coord::Shift;
 use plotters::prelude::{DrawingArea, DrawingBackend};
-use rankscope_model::{Subject, Timeline, TimelineLine, lower_median};
+use rankscope_model::{SeriesAxis, Subject, Timeline, TimelineLine, UnixMicros, lower_median};
 use std::collections::BTreeSet;
 
 /// Rows at most; beyond, each stands for several ranks and shows the one that is furthest from the median.
@@ -28,6 +28,8 @@ const CALM: f64 = 0.04;
 const FAR_ABOVE: f64 = 2.0;
 /// Who is far above at this part of all such moments is always the same one.
 const MOSTLY: f64 = 0.7;
+/// Of that many parts of the axis the last one must be calm for what was before it to be told as past.
+const PAST_AFTER: usize = 10;
 /// Places of all ranks together that the words are made of, at most: beyond, moments are taken together.
 const MOST_WORDED: usize = 1 << 20;
 /// The width by which the words take moments together.
@@ -177,6 +179,9 @@ struct Plan<'a> {
     unit: &'static str,
     /// Columns with someone far above the median.
     hot_columns: usize,
+    /// The time of the last of them, where the axis has times and nobody is far above in the last tenth of them: told as
+    /// past.
+    hot_last: Option<UnixMicros>,
     /// In how many columns each subject is far above; those without are left out.
     hot: Vec<(Subject, usize)>,
     table: Vec<HeatmapRow>,
@@ -263,6 +268,10 @@ impl<'a> Plan<'a> {
         };
         let compared = (0..columns).filter(|column| any(*column, &|distance| distance.is_some())).count();
         let hot_columns = (0..columns).filter(|column| any(*column, &is_hot)).count();
+        let hot_last = (0..columns)
+            .rfind(|column| any(*column, &is_hot))
+            .filter(|last| figure.axis == SeriesAxis::UnixMicros && last + 1 + columns.div_ceil(PAST_AFTER) <= columns)
+            .map(|last| UnixMicros(grid.end(last)));
         let rows = lines
             .chunks(each)
             .zip(distances.chunks(each))
@@ -288,6 +297,7 @@ impl<'a> Plan<'a> {
             compared,
             unit: if is_exact { "moments" } else { "stretches" },
             hot_columns,
+            hot_last,
             hot,
             table,
         })
@@ -323,20 +333,27 @@ impl<'a> Plan<'a> {
             .filter(|(_, n)| *n as f64 >= self.hot_columns as f64 * MOSTLY)
             .map(|(subject, _)| *subject)
             .collect();
-        match (self.hot_columns, self.hot.as_slice(), always.as_slice()) {
+        // What is over is told in the past, with its time.
+        let (is, are, last) = match self.hot_last {
+            Some(last) => ("was", "were", format!(", last at {}", last.clock())),
+            None => ("is", "are", String::new()),
+        };
+        let said = match (self.hot_columns, self.hot.as_slice(), always.as_slice()) {
             (0, ..) if self.is_even() => "nobody leaves the median".to_owned(),
             (0, ..) => "nobody is far above the median".to_owned(),
-            (1, [(one, _)], _) => format!("{one} is far above the median at one moment only"),
+            (1, [(one, _)], _) => format!("{one} {is} far above the median at one moment only"),
             (n, _, [_, ..]) if always.len() <= 8 => {
                 // Who stands out at half of all moments is not always heavy: only never another.
                 let how = if n == self.compared { "always" } else { "each time" };
-                format!("{how} the same: {} far above the median at {}", words::named(&always), of(n))
+                let verb = if always.len() == 1 { is } else { are };
+                format!("{how} the same: {} {verb} far above the median at {}", words::named(&always), of(n))
             }
             (n, hot, []) if n > 1 => {
-                format!("taking turns: {} are far above the median, at {}", words::count(&subjects(hot)), of(n))
+                format!("taking turns: {} {are} far above the median, at {}", words::count(&subjects(hot)), of(n))
             }
-            (n, hot, _) => format!("{} are far above the median, at {}", words::count(&subjects(hot)), of(n)),
-        }
+            (n, hot, _) => format!("{} {are} far above the median, at {}", words::count(&subjects(hot)), of(n)),
+        };
+        format!("{said}{last}")
     }
 
     fn height(&self) -> f64 {
@@ -388,6 +405,16 @@ impl Grid {
         let at = i128::from(x) - i128::from(self.x_min);
         // Both factors are far below 2^64 and 2^12.
         usize::try_from(at * self.columns as i128 / span).unwrap_or(0).min(self.columns - 1)
+    }
+
+    /// The last place of a column.
+    fn end(&self, column: usize) -> i64 {
+        if let Some(places) = &self.places {
+            return places.get(column).copied().unwrap_or(self.x_max);
+        }
+        let span = i128::from(self.x_max) - i128::from(self.x_min) + 1;
+        let next = (column as i128 + 1) * span / self.columns.max(1) as i128;
+        i64::try_from(i128::from(self.x_min) + next - 1).unwrap_or(self.x_max).min(self.x_max)
     }
 
     /// The highest value of each column. Between two values the earlier one holds.
@@ -658,6 +685,23 @@ mod tests {
             line.x.iter_mut().for_each(|x| *x = *x * 10 + n);
         }
         assert!(heatmap_pattern(&apart).ends_with(" stretches"), "{}", heatmap_pattern(&apart));
+    }
+
+    #[test]
+    fn what_is_over_is_told_in_the_past_with_its_time() {
+        let timed = |until: i64| {
+            let mut made = figure(4, 60, |rank, step| if rank == 2 && (10..until).contains(&step) { 30 } else { 20 });
+            made.axis = SeriesAxis::UnixMicros;
+            for line in &mut made.lines {
+                line.x.iter_mut().for_each(|x| *x = 1_764_467_297_000_000 + *x * 1_000_000);
+            }
+            heatmap_pattern(&made)
+        };
+        assert_eq!(
+            timed(14),
+            "each time the same: rank 2 was far above the median at 4 of 60 moments, last at 01:48:30"
+        );
+        assert_eq!(timed(60), "each time the same: rank 2 is far above the median at 50 of 60 moments");
     }
 
     #[test]

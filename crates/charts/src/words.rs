@@ -74,14 +74,14 @@ pub(crate) fn group(subjects: &[Subject], others: bool) -> String {
     }
 }
 
-/// `rank 0 and rank 4 are`, `rank 3 is`: names before what they do.
+/// `rank 0 and rank 4`, `rank 3`.
 pub(crate) fn named(names: &[Subject]) -> String {
     match names {
-        [] => "nobody is".to_owned(),
-        [one] => format!("{one} is"),
+        [] => "nobody".to_owned(),
+        [one] => one.to_string(),
         [named @ .., last] => {
             let named: Vec<String> = named.iter().map(Subject::to_string).collect();
-            format!("{} and {last} are", named.join(", "))
+            format!("{} and {last}", named.join(", "))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The evidence prepared for the rules, once per diagnosis: tables sorted out, steps aligned, the comparison chosen.
 
 use crate::after::{self, After};
+use crate::gone::Left;
 use crate::imbalance::{self, Comparison, Source, Spread};
 use crate::input::InputView;
 use crate::nodes::{self, Home, Homes};
@@ -24,6 +25,8 @@ pub(crate) struct Case<'a> {
     pub tables: Vec<TableView<'a>>,
     /// Tables of the same cards (positions in `tables`), in time order where times are known.
     pub table_series: Vec<Vec<usize>>,
+    /// Processes beside the job that have left since.
+    pub left: Left<'a>,
     /// Step records, aligned.
     pub steps: StepView<'a>,
     /// Batch shapes over ranks.
@@ -50,10 +53,12 @@ impl<'a> Case<'a> {
     pub fn new(evidence: &'a Evidence, policy: &'a Policy) -> Self {
         let tables: Vec<TableView> = evidence.device_tables.iter().map(TableView::new).collect();
         let steps = StepView::new(&evidence.steps);
+        let table_series = series(&tables, evidence);
         let mut case = Self {
             evidence,
             policy,
-            table_series: series(&tables, evidence),
+            left: Left::new(evidence, &tables, &table_series, policy),
+            table_series,
             tables,
             input: InputView::new(&steps, policy),
             scripts: ScriptView::new(evidence, None),
@@ -105,15 +110,27 @@ impl<'a> Case<'a> {
 
     /// `GPU 3 of node-b` for a rank of a job on several nodes.
     pub fn place_of(&self, rank: Subject) -> Option<String> {
-        nodes::place_of(&self.homes, rank, &self.table_series, &self.tables, self.evidence)
+        nodes::place_of(self, rank)
     }
 
-    /// The table of a series that shows most: most visits, then processes at all (a CSV loop of the same cards lists
+    /// The name of the node whose record a series is.
+    pub fn node_of(&self, series: usize) -> Option<&str> {
+        let table = self.tables.get(*self.table_series.get(series)?.first()?)?.table;
+        let file = self.evidence.artifact_name(table.at.artifact);
+        Some(file.strip_suffix(".live.jsonl").unwrap_or(file))
+    }
+
+    /// What a card of a table uses, without those who have left it since.
+    pub fn use_of(&self, table: usize, card: Subject) -> Option<u64> {
+        self.left.use_without(table, self.tables.get(table)?.gpu(card)?)
+    }
+
+    /// The table of a series that shows most: nobody who has left since, most visits, then processes at all (a CSV loop of the same cards lists
     /// none), then most memory, then the latest.
     pub fn focus_of(&self, series: &[usize]) -> Option<(usize, &TableView<'a>)> {
         series.iter().filter_map(|index| Some((*index, self.tables.get(*index)?))).max_by_key(|(index, view)| {
             let visits: usize = view.processes.values().map(|p| p.visits(self.policy).len()).sum();
-            (visits, view.lists_processes(), view.max_used(), *index)
+            (!self.left.is_past(*index), visits, view.lists_processes(), view.max_used(), *index)
         })
     }
 

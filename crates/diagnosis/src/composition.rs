@@ -151,7 +151,8 @@ fn with_whole_list<'c, 'a>(case: &'c Case<'a>, series: &[usize]) -> Option<&'c T
     if focus.table.listing == ProcessListing::Listed || focus.table.at.time.is_none() {
         return Some(focus);
     }
-    let views = series.iter().filter_map(|index| case.tables.get(*index));
+    let now = series.iter().filter(|index| !case.left.is_past(**index));
+    let views = now.filter_map(|index| case.tables.get(*index));
     let whole =
         views.filter(|view| view.table.listing == ProcessListing::Listed && view.gpus.len() == focus.gpus.len());
     Some(whole.max_by_key(|view| view.max_used()).unwrap_or(focus))

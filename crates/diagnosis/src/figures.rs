@@ -236,7 +236,7 @@ fn extend_span(spans: &mut Vec<PhaseSpan>, phase: Option<Phase>, x: i64) {
 /// The ranks of a job on several nodes, each by the use of its card.
 fn nodes_timeline(case: &Case, diagnosis: &Diagnosis, accused: &BTreeSet<Subject>) -> Option<Timeline> {
     let mut lines = Lines::new();
-    for (time, _, used) in crate::nodes::moments(&case.homes, &case.table_series, &case.tables)? {
+    for (time, _, used) in crate::nodes::moments(case, |index, card| case.tables.get(index)?.gpu(card)?.used)? {
         for (rank, used) in used {
             let line = lines.entry(rank).or_default();
             line.0.push(time);

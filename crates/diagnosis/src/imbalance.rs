@@ -9,7 +9,8 @@ use crate::steps::{CrossSection, Key, is_training};
 use crate::tables::{Gpu, by_capacity};
 use crate::words;
 use rankscope_model::{
-    Bytes, Imbalance, OomEvent, OpensAt, Phase, Provenance, Quantity, SnapshotDevice, StepRecord, Subject, Verdict,
+    Bytes, Imbalance, OomEvent, OpensAt, Phase, Provenance, Quantity, SnapshotDevice, StepRecord, Subject, UnixMicros,
+    Verdict,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -136,7 +137,7 @@ impl Comparison {
 /// Every comparison that the evidence allows, most telling kinds first.
 pub(crate) fn comparisons(case: &Case) -> Vec<Comparison> {
     let mut found = from_steps(case);
-    found.extend(crate::nodes::comparisons(&case.homes, &case.table_series, &case.tables, case.policy));
+    found.extend(crate::nodes::comparisons(case));
     found.extend(from_tables(case));
     found.extend(from_snapshots(case));
     found.extend(crate::traces::comparisons(case));
@@ -219,7 +220,7 @@ fn from_tables(case: &Case) -> Vec<Comparison> {
             let mut capacities = BTreeMap::new();
             let mut left_out = Vec::new();
             for gpu in gpus {
-                let peak = series.iter().filter_map(|index| case.tables.get(*index)?.gpu(gpu.subject)?.used).max();
+                let peak = series.iter().filter_map(|index| case.use_of(*index, gpu.subject)).max();
                 match peak {
                     Some(peak) => values.push((gpu.subject, peak)),
                     None => left_out.push(gpu.subject),
@@ -531,9 +532,8 @@ fn opens_at_table(
     }
     let compared: BTreeSet<Subject> = comparison.values.iter().map(|(s, _)| *s).collect();
     let used = |index: &usize| -> CrossSection {
-        let gpus = case.tables.get(*index).into_iter().flat_map(|view| &view.gpus);
-        let of_compared = gpus.filter(|gpu| compared.contains(&gpu.subject));
-        of_compared.filter_map(|gpu| Some((gpu.subject, gpu.used?))).collect()
+        let of_card = |card: &Subject| Some((*card, case.use_of(*index, *card)?));
+        compared.iter().filter_map(of_card).collect()
     };
     let sections: Vec<CrossSection> = series.iter().map(used).collect();
     let position = opening(case.policy, sections.iter().map(Vec::as_slice), heaviest, is_low)?;
@@ -544,14 +544,52 @@ fn opens_at_table(
             .map(|view| table_name(case, &view.table.at, view.table.time_text.as_deref()))
     };
     let text = match position.checked_sub(1).and_then(&name) {
-        Some(before) => format!("between {before} and {}", name(position)?),
+        Some(before) => between(&before, &name(position)?),
         None => format!("in the first table ({})", name(position)?),
     };
     Some(OpensAt { step: None, phase: None, text })
 }
 
+/// Of a job that is watched: when the heaviest was above the others last, and when it was read last.
+pub(crate) fn last_apart(case: &Case, comparison: &Comparison, spread: &Spread) -> Option<(UnixMicros, UnixMicros)> {
+    let heaviest = *spread.heaviest.first()?;
+    let sections: Vec<(UnixMicros, CrossSection)> = match &comparison.source {
+        Source::Tables(series) if crate::gone::is_watched(case.evidence, &case.tables, series) => {
+            let compared = || comparison.values.iter().map(|(subject, _)| *subject);
+            let section = |index: &usize| {
+                let used = compared().filter_map(|card| Some((card, case.use_of(*index, card)?))).collect();
+                Some((case.tables.get(*index)?.table.time?, used))
+            };
+            series.iter().filter_map(section).collect()
+        }
+        Source::Nodes => {
+            let moments = crate::nodes::moments(case, |index, card| case.use_of(index, card))?;
+            moments.into_iter().map(|(time, _, used)| (UnixMicros(time), used)).collect()
+        }
+        _ => return None,
+    };
+    // Nodes are read at moments of their own: of each card counts what was read last.
+    let mut now: BTreeMap<Subject, u64> = BTreeMap::new();
+    let mut last = None;
+    for (time, section) in &sections {
+        now.extend(section.iter().copied());
+        let values: Vec<u64> = now.values().copied().collect();
+        let base = if spread.is_low_outlier { values.iter().min().copied() } else { lower_median(&values) };
+        let is_apart = now.get(&heaviest).zip(base).is_some_and(|(own, base)| case.policy.differs(*own, base));
+        if is_apart && values.len() >= 2 {
+            last = Some(*time);
+        }
+    }
+    Some((last?, sections.last()?.0))
+}
+
+/// `between 17:42:05 and 17:42:06`; `at 17:42:06` where the clock shows no difference.
+pub(crate) fn between(before: &str, then: &str) -> String {
+    if before == then { format!("at {then}") } else { format!("between {before} and {then}") }
+}
+
 fn opens_at_moment(case: &Case, comparison: &Comparison, heaviest: Subject, is_low: bool) -> Option<OpensAt> {
-    let moments = crate::nodes::moments(&case.homes, &case.table_series, &case.tables)?;
+    let moments = crate::nodes::moments(case, |index, card| case.use_of(index, card))?;
     // What counts is the largest so far: before each rank was read once, nobody is ahead.
     let mut missing: BTreeSet<Subject> = comparison.values.iter().map(|(subject, _)| *subject).collect();
     let all_read = moments.iter().position(|(.., section)| {
@@ -596,4 +634,15 @@ pub(crate) fn left_out_text(comparison: &Comparison) -> Option<String> {
         words::capital(&words::subjects(list)),
         comparison.quantity.title()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_readings_of_one_second_have_nothing_between_them() {
+        assert_eq!(between("17:42:06", "17:42:06"), "at 17:42:06");
+        assert_eq!(between("17:42:05", "17:42:06"), "between 17:42:05 and 17:42:06");
+    }
 }

@@ -18,6 +18,7 @@ mod facts;
 mod failing;
 mod figures;
 mod fixes;
+mod gone;
 mod imbalance;
 mod input;
 mod links;
@@ -81,6 +82,7 @@ pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
     let imbalance = imbalance::report(&case, explained, by_design);
     let opens = imbalance.as_ref().and_then(|imbalance| imbalance.opens_at.as_ref().or(imbalance.at.as_ref()));
     let seen = collect::Seen::of(&case, opens.and_then(|moment| moment.phase));
+    places::name_in_causes(&case, &mut causes);
     let mut findings = findings(&ledger);
     places::name_in_findings(&case, &mut findings);
     let first = causes.first();

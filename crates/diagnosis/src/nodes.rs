@@ -3,11 +3,12 @@
 //!
 //! Knows device tables with ranks in their lists of processes; names no cause.
 
+use crate::case::Case;
 use crate::imbalance::{Comparison, Source};
 use crate::policy::Policy;
 use crate::steps::CrossSection;
 use crate::tables::{Gpu, TableView, by_capacity};
-use rankscope_model::{Evidence, Subject};
+use rankscope_model::Subject;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where a rank is at home.
@@ -46,22 +47,18 @@ pub(crate) fn homes<'t, 'a: 't>(
 }
 
 /// The highest use of each rank's card, cards of one capacity together.
-pub(crate) fn comparisons(
-    homes: &Homes,
-    series: &[Vec<usize>],
-    tables: &[TableView],
-    policy: &Policy,
-) -> Vec<Comparison> {
-    let views = |home: &Home| series.get(home.series).into_iter().flatten().filter_map(|index| tables.get(*index));
-    let gpus: Vec<(Subject, &Gpu, Option<u64>)> = homes
+pub(crate) fn comparisons(case: &Case) -> Vec<Comparison> {
+    let tables = |home: &Home| case.table_series.get(home.series).into_iter().flatten().copied();
+    let gpus: Vec<(Subject, &Gpu, Option<u64>)> = case
+        .homes
         .iter()
         .filter_map(|(rank, home)| {
-            let of_card = || views(home).filter_map(|view| view.gpu(home.card));
-            Some((*rank, of_card().next()?, of_card().filter_map(|gpu| gpu.used).max()))
+            let gpu = tables(home).filter_map(|index| case.tables.get(index)).find_map(|view| view.gpu(home.card))?;
+            Some((*rank, gpu, tables(home).filter_map(|index| case.use_of(index, home.card)).max()))
         })
         .collect();
     let cards: Vec<&Gpu> = gpus.iter().map(|(_, gpu, _)| *gpu).collect();
-    let groups = by_capacity(&cards, policy);
+    let groups = by_capacity(&cards, case.policy);
     let comparison = |group: &Vec<&Gpu>| {
         let of_group = || gpus.iter().filter(|(_, gpu, _)| group.iter().any(|own| std::ptr::eq(*own, *gpu)));
         Comparison {
@@ -76,20 +73,19 @@ pub(crate) fn comparisons(
 }
 
 /// What the ranks' cards used, moment by moment, in order of time. Nodes are read at moments of their own, so most
-/// moments are of one node. `None` where a table has no time.
-pub(crate) fn moments<'t>(
-    homes: &Homes,
-    series: &[Vec<usize>],
-    tables: &'t [TableView],
-) -> Option<Vec<(i64, &'t TableView<'t>, CrossSection)>> {
+/// moments are of one node. `None` where a table has no time. `use_of` says what a card of a table counts with.
+pub(crate) fn moments<'c, 'a>(
+    case: &'c Case<'a>,
+    use_of: impl Fn(usize, Subject) -> Option<u64>,
+) -> Option<Vec<(i64, &'c TableView<'a>, CrossSection)>> {
     let mut found = Vec::new();
-    for (position, members) in series.iter().enumerate() {
-        let here: Vec<(&Subject, &Home)> = homes.iter().filter(|(_, home)| home.series == position).collect();
+    for (position, members) in case.table_series.iter().enumerate() {
+        let here: Vec<(&Subject, &Home)> = case.homes.iter().filter(|(_, home)| home.series == position).collect();
         if here.is_empty() {
             continue;
         }
-        for view in members.iter().filter_map(|index| tables.get(*index)) {
-            let used = here.iter().filter_map(|(rank, home)| Some((**rank, view.gpu(home.card)?.used?))).collect();
+        for (index, view) in members.iter().filter_map(|index| Some((*index, case.tables.get(*index)?))) {
+            let used = here.iter().filter_map(|(rank, home)| Some((**rank, use_of(index, home.card)?))).collect();
             found.push((view.table.time?.0, view, used));
         }
     }
@@ -98,16 +94,7 @@ pub(crate) fn moments<'t>(
 }
 
 /// `GPU 3 of node-b`: the card of a rank and the record that shows it.
-pub(crate) fn place_of(
-    homes: &Homes,
-    rank: Subject,
-    series: &[Vec<usize>],
-    tables: &[TableView],
-    evidence: &Evidence,
-) -> Option<String> {
-    let home = homes.get(&rank)?;
-    let table = tables.get(*series.get(home.series)?.first()?)?.table;
-    let file = evidence.artifact_name(table.at.artifact);
-    let node = file.strip_suffix(".live.jsonl").unwrap_or(file);
-    Some(format!("{} of {node}", home.card))
+pub(crate) fn place_of(case: &Case, rank: Subject) -> Option<String> {
+    let home = case.homes.get(&rank)?;
+    Some(format!("{} of {}", home.card, case.node_of(home.series)?))
 }

@@ -3,7 +3,7 @@
 
 use crate::case::Case;
 use crate::words;
-use rankscope_model::{Finding, Subject};
+use rankscope_model::{Cause, Finding, Subject};
 
 /// Ranks of one sentence that get their place; with more it would not be read.
 const MOST: usize = 4;
@@ -25,6 +25,36 @@ pub(crate) fn named(case: &Case, text: String) -> String {
     text
 }
 
+/// The reasons for and against each cause, as [`name_in_findings`].
+pub(crate) fn name_in_causes(case: &Case, causes: &mut [Cause]) {
+    if case.homes.is_empty() {
+        return;
+    }
+    for cause in causes {
+        let Cause { why, against, evidence, .. } = cause;
+        for (side, reasons) in [("why", why), ("against", against)] {
+            for (number, reason) in reasons.iter_mut().enumerate() {
+                let key = format!("{side}.{number}");
+                let of_reason = evidence.iter().filter(|reference| reference.reason.as_deref() == Some(key.as_str()));
+                let files = of_reason.map(|reference| reference.artifact.as_str());
+                *reason = on_node(named(case, std::mem::take(reason)), files);
+            }
+        }
+    }
+}
+
+/// The text with the node in front, where it speaks of a card and was read of one node alone.
+fn on_node<'f>(text: String, mut files: impl Iterator<Item = &'f str>) -> String {
+    let node = files
+        .next()
+        .filter(|first| files.all(|other| other == *first))
+        .and_then(|file| file.strip_suffix(".live.jsonl"));
+    match node.filter(|node| text.contains("GPU") && !text.contains(node)) {
+        Some(node) => format!("{node}: {text}"),
+        None => text,
+    }
+}
+
 /// The claims, and of those that speak of a card and are read of one node alone, that node.
 pub(crate) fn name_in_findings(case: &Case, findings: &mut [Finding]) {
     if case.homes.is_empty() {
@@ -32,15 +62,8 @@ pub(crate) fn name_in_findings(case: &Case, findings: &mut [Finding]) {
     }
     for finding in findings {
         let claim = named(case, std::mem::take(&mut finding.claim));
-        let mut files = finding.evidence.iter().map(|reference| reference.artifact.as_str());
-        let node = files
-            .next()
-            .filter(|first| files.all(|other| other == *first))
-            .and_then(|file| file.strip_suffix(".live.jsonl"));
-        finding.claim = match node.filter(|node| claim.contains("GPU") && !claim.contains(node)) {
-            Some(node) => format!("{node}: {claim}"),
-            None => claim,
-        };
+        let files = finding.evidence.iter().map(|reference| reference.artifact.as_str());
+        finding.claim = on_node(claim, files);
     }
 }
 

@@ -78,6 +78,14 @@ pub struct Policy {
     pub floor_readings: usize,
     /// Growth over the record below this share of the start is drift of the cache, not a leak. 10 %.
     pub growth_share: f64,
+    /// Growth that ended is told only if it lasted so long, in microseconds. A minute: loading a model or a checkpoint onto
+    /// one card takes less.
+    pub growth_lasts: i64,
+    /// And once what it reached is held for so long, in microseconds: before that it may only pause between two steps.
+    pub held_for: i64,
+    /// A gap that was not seen for so long is told with the time when it was there last, in microseconds. A minute: longer
+    /// than a step, so that a wave is not taken for an end.
+    pub over_after: i64,
     /// Share of a peak that may be left after a spike at the start. Two thirds: what is given back is then more than
     /// what the cache of one more layer or a smaller validation batch would be.
     pub spike_left: f64,
@@ -158,6 +166,9 @@ impl Default for Policy {
             growth_steady: 0.9,
             floor_readings: 3,
             growth_share: 0.10,
+            growth_lasts: 60_000_000,
+            held_for: 15_000_000,
+            over_after: 60_000_000,
             spike_left: 0.67,
             far_above: 1.5,
             begin_alike: 0.25,

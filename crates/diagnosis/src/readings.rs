@@ -32,14 +32,24 @@ impl<'a> Readings<'a> {
             }
         }
         let longest = files.into_values().max_by_key(Vec::len).filter(|indices| indices.len() >= least)?;
-        let views: Vec<&TableView<'a>> = longest.iter().filter_map(|index| case.tables.get(*index)).collect();
-        let first = views.first()?;
+        // What somebody held who has left since is no part of the job's course.
+        let is_known = |index: &usize| {
+            let view = case.tables.get(*index)?;
+            view.gpus
+                .iter()
+                .all(|gpu| gpu.used.is_none() || case.use_of(*index, gpu.subject).is_some())
+                .then_some((*index, view))
+        };
+        let views: Vec<(usize, &TableView<'a>)> = longest.iter().filter_map(is_known).collect();
+        let (_, first) = views.first()?;
         let mut curves = Vec::new();
         let mut working = vec![true; views.len()];
         for gpu in &first.gpus {
             let readings: Option<Vec<(u64, bool)>> = views
                 .iter()
-                .map(|view| view.gpu(gpu.subject).and_then(|own| Some((own.used?, own.is_idle(case.policy)))))
+                .map(|(index, view)| {
+                    Some((case.use_of(*index, gpu.subject)?, view.gpu(gpu.subject)?.is_idle(case.policy)))
+                })
                 .collect();
             let readings = readings?;
             if readings.iter().all(|(_, idle)| *idle) {
@@ -60,7 +70,7 @@ impl<'a> Readings<'a> {
             values.truncate(end);
             values.drain(..start);
         }
-        let places = views.get(start..end)?.iter().map(|view| &view.table.at).collect();
+        let places = views.get(start..end)?.iter().map(|(_, view)| &view.table.at).collect();
         Some(Self { curves, places })
     }
 

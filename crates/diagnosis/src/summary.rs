@@ -24,10 +24,19 @@ pub(crate) fn summary(case: &Case, verdict: Verdict, causes: &[Cause], ledger: &
         }
         (Verdict::Inconclusive, failed) => inconclusive(case, causes, ledger, next, failed),
     };
-    match case.after.as_ref().and_then(|after| after.sentence(case)) {
-        Some(later) => format!("{} {later}", text.trim()),
-        None => text.trim().to_owned(),
-    }
+    let later = case.after.as_ref().and_then(|after| after.sentence(case));
+    let lost = crate::events::lost(case);
+    let parts = [lost, Some(text.trim().to_owned()), last_seen(case, verdict), later, crate::gone::sentence(case)];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// When the gap was there last, of a job that is watched and in which it has not been seen for a while: a duty of one rank
+/// comes and goes.
+fn last_seen(case: &Case, verdict: Verdict) -> Option<String> {
+    let (comparison, spread) = case.main.as_ref().filter(|_| verdict == Verdict::Imbalance)?;
+    let (last, end) = crate::imbalance::last_apart(case, comparison, spread)?;
+    let is_over = end.0.saturating_sub(last.0) >= case.policy.over_after;
+    is_over.then(|| format!("It was so last at {}, and not from then to {}.", last.clock(), end.clock()))
 }
 
 /// With the failure behind it.

@@ -1,6 +1,6 @@
 //! Small pieces of wording shared by reasons, claims and the headline.
 
-use rankscope_model::{Bytes, Subject};
+use rankscope_model::{Bytes, Subject, UnixMicros};
 
 /// `one` to `twelve`, then digits.
 pub(crate) fn count(n: usize) -> String {
@@ -79,6 +79,14 @@ pub(crate) fn join(items: &[String]) -> String {
 /// `training`, `training and validation`.
 pub(crate) fn join_words(items: &[&str]) -> String {
     join(&items.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>())
+}
+
+/// `from 17:40:05 to 17:42:10`; `at 17:40:05` where both are of one second.
+pub(crate) fn from_to(from: UnixMicros, to: UnixMicros) -> String {
+    match (from.clock(), to.clock()) {
+        (from, to) if from == to => format!("at {from}"),
+        (from, to) => format!("from {from} to {to}"),
+    }
 }
 
 /// First letter in lower case; acronyms such as `NCCL` and names such as `GPU 0` stay.

@@ -126,6 +126,9 @@ fn contexts_that_open_on_one_node_are_found_there() {
     assert!(confidence(&diagnosis, CauseLabel::CtxNoSetDevice) > 0.2, "{:?}", diagnosis.causes);
     assert!(imbalance.opens_at.as_ref().unwrap().text.starts_with("at "), "{:?}", imbalance.opens_at);
     assert!(imbalance.explained_bytes.unwrap().0 >= 2_900 * MIB);
+    // What speaks for a cause names the machine, too.
+    let why = &diagnosis.causes[0].why;
+    assert!(why.iter().filter(|why| why.contains("GPU")).all(|why| why.contains("node-a")), "{why:#?}");
 }
 
 #[test]

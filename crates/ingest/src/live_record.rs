@@ -10,9 +10,9 @@ use crate::context::{Limits, ReadContext};
 use crate::lines::{Line, for_each_line, lines_from};
 use crate::sniff::TextEncoding;
 use rankscope_model::{
-    ArtifactKind, Bytes, DeviceEvent, DeviceRow, Evidence, LIVE_FORMAT, LiveColumn, LiveDevice, LiveLine, LiveMemory,
-    LiveNode, LiveProcess, LiveProcesses, LiveRecord, LiveState, MIB, ProcessListing, ProcessRow, Provenance, Subject,
-    UnixMicros,
+    ArtifactKind, Bytes, DeviceEvent, DeviceRow, Evidence, LIVE_FORMAT, LiveColumn, LiveDevice, LiveDropped, LiveLine,
+    LiveMemory, LiveNode, LiveProcess, LiveProcesses, LiveRecord, LiveState, MIB, ProcessListing, ProcessRow,
+    Provenance, Subject, UnixMicros,
 };
 use readings::{Reading, Readings};
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,6 +85,7 @@ struct Reader<'c> {
     bad_lines: u64,
     first_bad: u64,
     lost: u64,
+    lost_by_server: bool,
 }
 
 impl Listed {
@@ -122,6 +123,7 @@ impl<'c> Reader<'c> {
             bad_lines: 0,
             first_bad: 0,
             lost: 0,
+            lost_by_server: false,
         }
     }
 
@@ -174,7 +176,10 @@ impl<'c> Reader<'c> {
             LiveRecord::Memory(memory) => self.memory(line.t, &memory, at),
             LiveRecord::Processes(processes) => self.processes(processes, &at),
             LiveRecord::State(state) => self.state(state, at),
-            LiveRecord::Dropped(dropped) => self.lost = self.lost.saturating_add(dropped.samples),
+            LiveRecord::Dropped(dropped) => {
+                self.lost = self.lost.saturating_add(dropped.samples);
+                self.lost_by_server = dropped.by_server;
+            }
             LiveRecord::Health(_) | LiveRecord::End | LiveRecord::Unknown => {}
         }
     }
@@ -287,8 +292,11 @@ impl<'c> Reader<'c> {
                 .push(format!("{} no record, and left out", lines_from(self.bad_lines, self.first_bad, "is", "are")));
         }
         if self.lost > 0 {
-            info.warnings
-                .push(format!("{} samples of memory are missing: the agent had no room to keep them", self.lost));
+            info.warnings.push(format!(
+                "{} samples of memory are missing: {}",
+                self.lost,
+                LiveDropped::why(self.lost_by_server)
+            ));
         }
         info.warnings
             .extend(self.node.warnings.iter().take(8).map(|w| w.chars().take(Provenance::QUOTE_CHARS).collect()));

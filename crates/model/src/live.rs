@@ -320,6 +320,21 @@ pub struct LiveDropped {
     pub last: u64,
     /// Figures of memory among them, as [`LiveMemory::figures`] counts.
     pub samples: u64,
+    /// They were the server's own, of the machine that it runs on, and it was too busy to take them in. Else an agent had
+    /// no room to keep them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_server: bool,
+}
+
+impl LiveDropped {
+    /// Why they were lost, in words that follow a colon.
+    pub fn why(by_server: bool) -> &'static str {
+        if by_server {
+            "the server, which samples the GPUs of its own machine, was too busy to take them in"
+        } else {
+            "the agent had no room to keep them"
+        }
+    }
 }
 
 #[cfg(test)]

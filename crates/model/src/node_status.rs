@@ -53,6 +53,14 @@ pub struct RunStanding {
     pub silent: Vec<Silence>,
 }
 
+impl RunStanding {
+    /// Nobody of it says anything: what is shown does not change.
+    pub fn is_still(&self) -> bool {
+        let are_all = self.silent.len() >= usize::try_from(self.nodes).unwrap_or(usize::MAX);
+        self.silent.first().is_some_and(|first| first.node.is_none() || are_all)
+    }
+}
+
 /// Somebody of whom nothing arrives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Silence {

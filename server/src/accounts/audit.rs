@@ -56,6 +56,7 @@ actions! {
     ShareMade "share-made" "Shared a report";
     ShareRevoked "share-revoked" "Revoked a share";
     RunDeleted "run-deleted" "Deleted a run";
+    NodeRemoved "node-removed" "Removed a node";
     RunMoved "run-moved" "Moved a run";
 }
 

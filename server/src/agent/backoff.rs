@@ -24,7 +24,12 @@ impl Backoff {
 
     /// An attempt failed: how long to wait. `chance` is between 0 and 1.
     pub fn pause(&mut self, chance: f64) -> Duration {
-        let bound = self.first.saturating_mul(1 << self.failures.min(16)).min(self.longest);
+        self.pause_within(chance, self.longest)
+    }
+
+    /// The same, where no pause is to be longer than `most`: an attempt that costs next to nothing may come often.
+    pub fn pause_within(&mut self, chance: f64, most: Duration) -> Duration {
+        let bound = self.first.saturating_mul(1 << self.failures.min(16)).min(self.longest).min(most);
         self.failures = self.failures.saturating_add(1);
         bound.mul_f64(chance.clamp(0.0, 1.0))
     }
@@ -42,6 +47,14 @@ mod tests {
         assert!(backoff.reset());
         assert_eq!(backoff.pause(1.0), Duration::from_secs(1));
         assert!(backoff.reset() && !backoff.reset());
+    }
+
+    #[test]
+    fn pauses_within_a_bound_stay_there_however_many_attempts_failed() {
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
+        let bounds: Vec<u64> = (0..9).map(|_| backoff.pause_within(1.0, Duration::from_secs(4)).as_secs()).collect();
+        assert_eq!(bounds, [1, 2, 4, 4, 4, 4, 4, 4, 4]);
+        assert_eq!(backoff.pause(1.0), Duration::from_mins(1), "they are counted");
     }
 
     #[test]

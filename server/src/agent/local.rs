@@ -42,7 +42,8 @@ impl Numbering {
         let mut lines = Vec::with_capacity(delivery.lines.len() + 1);
         if delivery.lost.lines > 0 {
             let (first, last) = (self.next, self.next + delivery.lost.lines - 1);
-            let record = LiveRecord::Dropped(LiveDropped { first, last, samples: delivery.lost.samples });
+            let record =
+                LiveRecord::Dropped(LiveDropped { first, last, samples: delivery.lost.samples, by_server: true });
             lines.push(LiveLine { seq: last, t, record });
             self.next = last + 1;
         }

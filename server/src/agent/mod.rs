@@ -222,7 +222,7 @@ fn send_all(sender: &mut Sender, shared: &Shared) {
             }
             Outcome::Refused(why) => Some(format!("the server refuses samples: {why}")),
             Outcome::Busy(_) => Some("the server is too busy for samples".to_owned()),
-            Outcome::Failed(why) => Some(format!("samples cannot be sent: {why}")),
+            Outcome::Away(why) | Outcome::Failed(why) => Some(format!("samples cannot be sent: {why}")),
         };
         if let Some(why) = why {
             shared.lock().away_since.get_or_insert_with(Instant::now);
@@ -235,7 +235,7 @@ fn send_all(sender: &mut Sender, shared: &Shared) {
             tracing::info!("the server takes samples again");
         }
         // In the last moments there is no time for patience with a connection that broke.
-        let can_hurry = matches!(outcome, Outcome::Failed(_) | Outcome::Missing(_));
+        let can_hurry = matches!(outcome, Outcome::Away(_) | Outcome::Failed(_) | Outcome::Missing(_));
         if !pause.is_zero() && sleep(shared, pause, can_hurry) {
             return;
         }

@@ -25,6 +25,9 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 const ANSWER_BYTES: u64 = 64 << 10;
 /// Bounds of the pauses between attempts.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+/// Bound of the pauses while nobody listens at the server's address: asking costs one packet, and a server that was
+/// started again is to have its nodes back within seconds.
+const AWAY_PAUSE: Duration = Duration::from_secs(4);
 /// A token that was refused is tried again this seldom, in case the file gets another.
 const REFUSED_PAUSE: Duration = Duration::from_mins(5);
 /// Longest `Retry-After` that is heeded.
@@ -43,7 +46,9 @@ pub enum Outcome {
     Refused(String),
     /// It asks to come again later.
     Busy(Option<Duration>),
-    /// It is away, or says something else; why.
+    /// Nobody listens there; why.
+    Away(String),
+    /// It does not answer, or says something else; why.
     Failed(String),
 }
 
@@ -105,7 +110,7 @@ impl Sender {
             let text = answer.body_mut().with_config().limit(ANSWER_BYTES).read_to_vec()?;
             Ok(understood(status, retry_after, &text))
         };
-        attempt().unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")))
+        attempt().unwrap_or_else(|error| failed(&error))
     }
 
     /// How long to wait after this outcome before the next attempt.
@@ -122,6 +127,7 @@ impl Sender {
             Outcome::Busy(after) => {
                 after.unwrap_or_default().min(LONGEST_RETRY_AFTER) + self.backoff.pause(rand::random())
             }
+            Outcome::Away(_) => self.backoff.pause_within(rand::random(), AWAY_PAUSE),
             Outcome::Failed(_) => self.backoff.pause(rand::random()),
         }
     }
@@ -161,6 +167,20 @@ fn packed(batch: &Batch) -> io::Result<Vec<u8>> {
     packed.write_all(b"\n")?;
     packed.write_all(&batch.text)?;
     packed.finish()
+}
+
+/// A refusal comes at once and from the other machine's kernel; all else may have kept somebody busy for long.
+fn failed(error: &anyhow::Error) -> Outcome {
+    let why = format!("{error:#}");
+    let is_refused = |cause: &(dyn std::error::Error + 'static)| {
+        let of_io = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+        match cause.downcast_ref::<ureq::Error>() {
+            Some(ureq::Error::Io(error)) => of_io(error),
+            Some(_) => false,
+            None => cause.downcast_ref::<io::Error>().is_some_and(of_io),
+        }
+    };
+    if error.chain().any(is_refused) { Outcome::Away(why) } else { Outcome::Failed(why) }
 }
 
 fn understood(status: StatusCode, retry_after: Option<Duration>, text: &[u8]) -> Outcome {
@@ -222,6 +242,22 @@ mod tests {
         assert!(matches!(status(200, "<html>"), Outcome::Failed(why) if why.contains("Rankscope server")));
         assert!(matches!(status(302, ""), Outcome::Failed(why) if why.contains("--server")));
         assert!(matches!(status(409, ""), Outcome::Failed(_)));
+    }
+
+    #[test]
+    fn an_agent_is_back_within_seconds_of_a_server_that_was_away_for_long() {
+        // A port that nobody listens at: taken and given back.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let server: PublicUrl = format!("http://{free}").parse().unwrap();
+        let mut sender = Sender::new(&server, None, None).unwrap();
+        let head = LiveBatch { format: "f".into(), source: "s".into(), node: "n".into(), first: 0, last: 0 };
+        let outcome = sender.send(&Batch { head, text: b"{}\n".to_vec(), count: 1 }, None);
+        assert!(matches!(outcome, Outcome::Away(_)), "{outcome:?}");
+        let longest = (0..400).map(|_| sender.pause_after(&outcome)).max().unwrap();
+        assert!(longest > Duration::from_secs(2) && longest <= AWAY_PAUSE, "{longest:?}");
+        // A server that answers with errors is left alone for longer.
+        let broken = Outcome::Failed("HTTP 500".into());
+        assert!((0..400).map(|_| sender.pause_after(&broken)).max().unwrap() > Duration::from_secs(30));
     }
 
     #[test]

@@ -171,8 +171,8 @@ impl Spool {
         let (first, last) = (self.next, self.next + lines - 1);
         self.next += lines;
         self.unwritten = Some(match self.unwritten {
-            Some(gap) => LiveDropped { first: gap.first, last, samples: gap.samples + samples },
-            None => LiveDropped { first, last, samples },
+            Some(gap) => dropped(gap.first, last, gap.samples + samples),
+            None => dropped(first, last, samples),
         });
     }
 
@@ -299,7 +299,7 @@ impl Source {
         source.gap = fs::read(source.folder.join(GAP))
             .ok()
             .and_then(|text| serde_json::from_slice::<KeptGap>(&text).ok())
-            .map(|KeptGap { first, last, samples }| LiveDropped { first, last, samples });
+            .map(|KeptGap { first, last, samples }| dropped(first, last, samples));
         source.forget_acknowledged(false);
         if source.segments.is_empty() {
             source.remove();
@@ -333,7 +333,7 @@ impl Source {
         let next = self.segments.iter().find(|segment| segment.last >= self.position)?.first;
         let last = kept.map_or(0, |gap| gap.last).max(next.saturating_sub(1));
         let is_gap = kept.is_some() || next > self.position;
-        is_gap.then_some(LiveDropped { first: self.position, last, samples: kept.map_or(0, |gap| gap.samples) })
+        is_gap.then(|| dropped(self.position, last, kept.map_or(0, |gap| gap.samples)))
     }
 
     fn give_up_oldest(&mut self) {
@@ -363,6 +363,7 @@ impl Source {
             first: self.position,
             last: before.map_or(last, |gap| gap.last.max(last)),
             samples: before.map_or(0, |gap| gap.samples) + figures,
+            by_server: false,
         };
         self.gap = Some(gap);
         // A crash before this is written costs the number of figures, not the gap itself.
@@ -419,6 +420,11 @@ fn write_at(mut file: &File, place: u64, text: &[u8]) -> io::Result<()> {
 fn add(text: &mut Vec<u8>, line: &LiveLine) -> io::Result<()> {
     serde_json::to_writer(&mut *text, line)?;
     text.write_all(b"\n")
+}
+
+/// What an agent had no room for.
+fn dropped(first: u64, last: u64, samples: u64) -> LiveDropped {
+    LiveDropped { first, last, samples, by_server: false }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::{
     AppState,
-    api::{ApiPath, ApiQuery, author_of, item_url, stage_url},
+    api::{ApiPath, ApiQuery, author_of, item_url, live, stage_url},
     upload_body::UploadBody,
 };
 use crate::{
@@ -157,6 +157,27 @@ pub async fn rename_run(
             .ok_or_else(|| Problem::invalid("A title needs at least one visible character."))?;
         state.service.store.rename_run(&id, &title).await?;
         Ok(Redirect::to(&run_url(&id)).into_response())
+    })
+    .await
+}
+
+/// The form beside a silent node.
+#[derive(Debug, Deserialize)]
+pub struct NodeForm {
+    #[serde(default)]
+    node: String,
+}
+
+/// The end of a node that is gone for good.
+pub async fn remove_node(
+    State(state): State<AppState>,
+    who: Who,
+    form: Result<Form<NodeForm>, FormRejection>,
+) -> Response {
+    or_page(async {
+        let Form(form) = form.map_err(|error| Problem::invalid("The form is not complete.").because(error))?;
+        live::remove(&state, &who, form.node).await?;
+        Ok(Redirect::to("/live").into_response())
     })
     .await
 }

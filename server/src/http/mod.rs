@@ -134,6 +134,7 @@ pub fn router(state: AppState) -> Router {
         .route("/runs/{id}/checklist/{item}/notes", post(forms::add_note))
         .route("/runs/{id}/after", post(forms::attach_after))
         .route("/runs/{id}/title", post(forms::rename_run))
+        .route("/live/nodes/remove", post(forms::remove_node))
         .route("/runs/{id}/delete", post(forms::delete_run).get(pages::page))
         .route("/runs/{id}/project", post(accounts::projects::move_run))
         .route("/login", post(accounts::sign_in::sign_in).get(pages::page))

@@ -1,9 +1,10 @@
 //! What a line of an agent may hold. The agents of this project stay far below; whoever sends more is told which field it
-//! is and how much it may be, before anything of it is kept. Knows no state.
+//! is and how much it may be, before anything of it is kept. A figure that cannot be right is no matter of size: it is
+//! left out later, by `plausible`. Knows no state.
 
 use super::batch::{Batch, BatchError, Lines};
 use rankscope_model::{
-    Bytes, LiveDevice, LiveLine, LiveMemory, LiveNode, LiveProcess, LiveProcesses, LiveRecord, LiveState, Subject,
+    LiveDevice, LiveLine, LiveMemory, LiveNode, LiveProcess, LiveProcesses, LiveRecord, LiveState, Subject,
 };
 
 /// Devices of one node, slices included.
@@ -14,12 +15,8 @@ const MAX_INDEX: u32 = 1023;
 const MAX_SAMPLES: usize = 16_384;
 /// Time that a line of memory may span, in microseconds.
 const MAX_SPAN: u32 = 3_600_000_000;
-/// Bytes that a device or process may be said to use: a pebibyte, a thousand times the largest.
-const MAX_BYTES: u64 = 1 << 50;
 /// Processes of one list.
 const MAX_PROCESSES: usize = 4096;
-/// Highest rank and size of a job.
-const MAX_RANK: u32 = 1_000_000;
 /// Bytes of a name: of a host, a driver, a card, a program.
 const MAX_NAME: usize = 256;
 /// Bytes of a job's key: an address and a port, or two names of a launcher.
@@ -92,9 +89,7 @@ fn device(device: &LiveDevice) -> Checked {
         ("name", &device.name),
         ("compute_mode", &device.compute_mode),
     ];
-    names.into_iter().try_for_each(|(name, value)| optional(name, value.as_deref(), MAX_NAME))?;
-    bytes("total", device.total)?;
-    bytes("reserved", device.reserved)
+    names.into_iter().try_for_each(|(name, value)| optional(name, value.as_deref(), MAX_NAME))
 }
 
 fn memory(memory: &LiveMemory) -> Checked {
@@ -112,7 +107,7 @@ fn memory(memory: &LiveMemory) -> Checked {
             let (used, times) = (column.used.len(), memory.dt_us.len());
             return Err(format!("used of {} has {used} entries, and dt_us {times}; both need as many", column.subject));
         }
-        column.used.iter().try_for_each(|used| bytes("used", *used))
+        Ok(())
     })
 }
 
@@ -125,12 +120,7 @@ fn process(process: &LiveProcess) -> Checked {
     subject(process.subject)?;
     optional("kind", process.kind.as_deref(), MAX_NAME)?;
     optional("name", process.name.as_deref(), MAX_NAME)?;
-    bytes("used", process.used)?;
     let Some(rank) = &process.rank else { return Ok(()) };
-    number("rank", rank.rank.0)?;
-    [("local_rank", rank.local_rank), ("world_size", rank.world_size)]
-        .into_iter()
-        .try_for_each(|(name, value)| value.map_or(Ok(()), |value| number(name, value)))?;
     optional("job", rank.job.as_deref(), MAX_JOB)?;
     optional("visible_devices", rank.visible_devices.as_deref(), MAX_SENTENCE)
 }
@@ -146,17 +136,6 @@ fn subject(subject: Subject) -> Checked {
     match parts.into_iter().find(|(_, index)| *index > MAX_INDEX) {
         Some((name, index)) => Err(format!("{name} is {index}; at most {MAX_INDEX}")),
         None => Ok(()),
-    }
-}
-
-fn number(name: &str, value: u32) -> Checked {
-    if value > MAX_RANK { Err(format!("{name} is {value}; at most {MAX_RANK}")) } else { Ok(()) }
-}
-
-fn bytes(name: &str, value: Option<Bytes>) -> Checked {
-    match value {
-        Some(Bytes(value)) if value > MAX_BYTES => Err(format!("{name} is {value} bytes; at most {MAX_BYTES}")),
-        _ => Ok(()),
     }
 }
 

@@ -25,6 +25,7 @@ pub struct Counters {
     duplicate_lines: AtomicU64,
     gaps: AtomicU64,
     refused: AtomicU64,
+    impossible: AtomicU64,
     dropped_lines: AtomicU64,
     dropped_samples: AtomicU64,
     acknowledge: Histogram,
@@ -41,6 +42,7 @@ impl Default for Counters {
             duplicate_lines: AtomicU64::default(),
             gaps: AtomicU64::default(),
             refused: AtomicU64::default(),
+            impossible: AtomicU64::default(),
             dropped_lines: AtomicU64::default(),
             dropped_samples: AtomicU64::default(),
             acknowledge: Histogram::new(&ACK_BOUNDS),
@@ -115,6 +117,11 @@ impl Counters {
         self.refused.fetch_add(1, Relaxed);
     }
 
+    /// Readings of kept batches that cannot be, and were left out.
+    pub fn impossible(&self, readings: u64) {
+        self.impossible.fetch_add(readings, Relaxed);
+    }
+
     /// A batch was acknowledged, so long after it had arrived.
     pub fn acknowledged(&self, took: Duration) {
         self.acknowledge.observe(took);
@@ -141,6 +148,11 @@ impl Counters {
             ("rankscope_live_duplicate_lines_total", "Lines that came again and counted once.", &self.duplicate_lines),
             ("rankscope_live_gaps_total", "Batches sent back because lines before them are missing.", &self.gaps),
             ("rankscope_live_refused_total", "Batches that were not kept.", &self.refused),
+            (
+                "rankscope_live_impossible_readings_total",
+                "Readings of kept batches that cannot be, and were left out.",
+                &self.impossible,
+            ),
             ("rankscope_live_dropped_lines_total", "Lines that agents gave up for want of room.", &self.dropped_lines),
             ("rankscope_live_dropped_samples_total", "Figures of memory in those lines.", &self.dropped_samples),
         ] {
@@ -172,12 +184,14 @@ mod tests {
         let counters = Counters::default();
         counters.duplicate(3);
         counters.gap();
+        counters.impossible(5);
         counters.acknowledged(Duration::from_millis(30));
         let watcher = counters.watch();
         let text = counters.render(Standing { connected: 2, known: 3, probes: 1, runs: 1 });
         for line in [
             "rankscope_live_duplicate_lines_total 3",
             "rankscope_live_gaps_total 1",
+            "rankscope_live_impossible_readings_total 5",
             "rankscope_live_nodes_connected 2",
             "rankscope_live_watchers 1",
             "rankscope_live_acknowledge_seconds_bucket{le=\"0.025\"} 0",

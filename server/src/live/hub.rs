@@ -177,9 +177,17 @@ struct Whole {
     html: String,
 }
 
+/// A node that is no more.
+#[derive(Serialize)]
+struct Gone {
+    node: String,
+    gone: bool,
+}
+
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Changed<'a> {
+    Gone(Gone),
     Figures(Figures<'a>),
     Whole(Whole),
 }
@@ -207,14 +215,16 @@ impl Live {
     fn update(&self, since: u64) -> (u64, String) {
         let now = crate::store::now().0;
         let runs = lock(&self.runs).clone();
-        let (version, changed) = {
+        let (version, changed, gone) = {
             let state = lock(&self.state);
             let medians = view::medians(&state);
             let changed = state.nodes().iter().filter(|(_, node)| node.version > since);
             let status = |(name, node): (&String, &super::state::Node)| {
                 (view::node_status(name, node, &runs, &medians, now), node.shape > since)
             };
-            (state.version(), changed.map(status).collect::<Vec<_>>())
+            let gone = state.gone().iter().filter(|(_, version)| **version > since);
+            let gone = gone.map(|(node, _)| Gone { node: node.clone(), gone: true }).collect::<Vec<_>>();
+            (state.version(), changed.map(status).collect::<Vec<_>>(), gone)
         };
         let changed: Vec<Changed<'_>> = changed
             .iter()
@@ -225,6 +235,7 @@ impl Live {
                     Changed::Figures(figures(status))
                 }
             })
+            .chain(gone.into_iter().map(Changed::Gone))
             .collect();
         (version, serde_json::to_string(&changed).unwrap_or_else(|_| "[]".to_owned()))
     }

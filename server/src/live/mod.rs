@@ -15,8 +15,10 @@ mod hub;
 mod keep;
 mod log;
 mod moments;
+mod plausible;
 mod probe_lines;
 mod record;
+mod removed;
 mod runs;
 mod sources;
 pub mod state;
@@ -29,12 +31,13 @@ mod window;
 mod writer;
 
 use crate::store::now;
-use batch::BatchError;
+use batch::{Batch, BatchError, Lines, Sender};
 use bytes::Bytes;
 use counters::{Counters, Standing};
 use flate2::{Compression, write::GzEncoder};
 use hub::Hub;
 use rankscope_model::{LiveBatch, LiveLine, LiveRunRef, NodeStatus, RunStanding};
+use removed::Removed;
 use state::State;
 use std::{
     collections::{BTreeSet, HashMap},
@@ -59,6 +62,11 @@ const UNPACKED_AT_ONCE: usize = 4;
 /// A batch whose turn does not come within this is sent back.
 const TURN_WITHIN: Duration = Duration::from_secs(5);
 
+/// Batches of this machine's own GPUs that may wait while the server is busy or its disk stalls, one a second: two minutes
+/// in some megabytes. An agent has its spool for that.
+const OWN_WAITING: usize = 120;
+/// Lines of them that are kept as one batch: what has waited is caught up with at once.
+const OWN_LINES: usize = 1000;
 /// Pause before a reading of this machine's own GPUs is tried again.
 const OWN_PAUSE: Duration = Duration::from_millis(500);
 
@@ -93,6 +101,17 @@ pub enum Refused {
     },
 }
 
+/// Why a node was not removed.
+#[derive(Debug)]
+pub enum NotRemoved {
+    /// It is not known.
+    Unknown,
+    /// It still speaks: it would be back with its next batch.
+    Speaks,
+    /// That it is removed could not be written.
+    Failed(io::Error),
+}
+
 /// Live data of one data folder.
 #[derive(Debug)]
 pub struct Live {
@@ -101,6 +120,7 @@ pub struct Live {
     /// The run of each job, by the job's key.
     runs: Mutex<HashMap<String, LiveRunRef>>,
     silent: Mutex<BTreeSet<String>>,
+    removed: Mutex<Removed>,
     hub: Hub,
     counters: Arc<Counters>,
     folder: PathBuf,
@@ -115,7 +135,9 @@ impl Live {
     /// Opens (and creates) the folder and brings the state to what was kept. Blocks.
     pub fn open(folder: &Path, options: LiveOptions) -> io::Result<Arc<Self>> {
         let (changed, changes) = watch::channel(0);
-        let writer = Writer::open(folder, options.keep_bytes, changed, || now().0)?;
+        std::fs::create_dir_all(folder)?;
+        let removed = Removed::load(folder)?;
+        let writer = Writer::open(folder, options.keep_bytes, changed, || now().0, &removed)?;
         let (state, counters) = (writer.state(), writer.counters());
         let (queue, jobs) = mpsc::channel(QUEUE);
         let writer = std::thread::Builder::new().name("live-log".into()).spawn(move || writer.run(jobs))?;
@@ -124,6 +146,7 @@ impl Live {
             state,
             runs: Mutex::default(),
             silent: Mutex::default(),
+            removed: Mutex::new(removed),
             hub: Hub::new(),
             counters,
             folder: folder.to_path_buf(),
@@ -196,14 +219,33 @@ impl Live {
     }
 
     /// Takes batches of this machine's own sampler in until the sender is dropped; the task has then kept the last one.
-    /// They go the way of all others. While none can be kept the sampler is held up, and counts what it gives up.
+    /// They go into the log as all others do, but wait for no turn: nothing of them has to be unpacked or judged, and they
+    /// have no spool to wait in. What has waited goes together. Only if the server stands still for minutes the sampler is
+    /// held up, and counts what it gives up.
     pub fn local_source(self: &Arc<Self>) -> (mpsc::Sender<(LiveBatch, Vec<LiveLine>)>, JoinHandle<()>) {
-        let (sender, mut batches) = mpsc::channel::<(LiveBatch, Vec<LiveLine>)>(8);
+        let (sender, mut batches) = mpsc::channel::<(LiveBatch, Vec<LiveLine>)>(OWN_WAITING);
         let live = Arc::clone(self);
         let task = tokio::spawn(async move {
-            while let Some((head, lines)) = batches.recv().await {
+            let mut next = None;
+            loop {
+                let first = match next.take() {
+                    Some(batch) => Some(batch),
+                    None => batches.recv().await,
+                };
+                let Some((mut head, mut lines)) = first else { return };
+                while lines.len() < OWN_LINES
+                    && let Ok((head_after, lines_after)) = batches.try_recv()
+                {
+                    // A batch that tells of a loss stands at the beginning of one.
+                    if head_after.first != head.last.saturating_add(1) {
+                        next = Some((head_after, lines_after));
+                        break;
+                    }
+                    head.last = head_after.last;
+                    lines.extend(lines_after);
+                }
                 match packed(&head, &lines) {
-                    Ok(body) => live.keep_own(body).await,
+                    Ok(body) => live.keep_own(own_batch(head, lines), body).await,
                     Err(error) => tracing::warn!(%error, "a reading of this machine's own GPUs could not be packed"),
                 }
             }
@@ -212,24 +254,54 @@ impl Live {
     }
 
     /// Keeps a batch of this machine, however long that takes: the next one would leave a gap without it.
-    async fn keep_own(self: &Arc<Self>, body: Bytes) {
+    async fn keep_own(self: &Arc<Self>, batch: Batch, body: Bytes) {
         let mut failed = false;
         loop {
-            match self.accept(body.clone(), true).await {
-                Ok(_) => return,
-                Err(Refused::Busy | Refused::Failed { .. }) if lock(&self.queue).is_some() => {
-                    if !failed {
+            let Some(queue) = lock(&self.queue).clone() else { return };
+            let started = Instant::now();
+            let (answer, answered) = oneshot::channel();
+            let job = Job { batch: batch.clone(), body: body.clone(), gzip: true, received: now().0, answer };
+            if queue.send(job).await.is_err() {
+                return;
+            }
+            drop(queue);
+            match answered.await {
+                Ok(Answer::Kept(_)) => {
+                    self.counters.acknowledged(started.elapsed());
+                    return;
+                }
+                Ok(Answer::Failed { .. }) => {
+                    self.counters.refused();
+                    if !std::mem::replace(&mut failed, true) {
                         tracing::warn!("readings of this machine's own GPUs cannot be kept at the moment");
                     }
-                    failed = true;
                     tokio::time::sleep(OWN_PAUSE).await;
                 }
-                Err(refused) => {
+                Ok(refused) => {
                     tracing::warn!(?refused, "a reading of this machine's own GPUs was not kept");
                     return;
                 }
+                Err(_) => return,
             }
         }
+    }
+
+    /// Removes a node that is silent. Its runs stay, and it is there again as soon as its agent speaks. When this returns,
+    /// it is gone over a restart too. Blocks.
+    pub fn remove_node(&self, name: &str) -> Result<(), NotRemoved> {
+        let mut removed = lock(&self.removed);
+        let at = now().0;
+        {
+            let state = lock(&self.state);
+            let node = state.nodes().get(name).ok_or(NotRemoved::Unknown)?;
+            if !node.ended && !view::is_silent(node, at) {
+                return Err(NotRemoved::Speaks);
+            }
+        }
+        removed.add(&self.folder, name, at).map_err(NotRemoved::Failed)?;
+        // What arrived meanwhile brings it back.
+        lock(&self.state).remove_unless_heard_after(name, at);
+        Ok(())
     }
 
     /// All nodes as they are now, and the position from which on events tell what changes.
@@ -282,6 +354,12 @@ impl Live {
     }
 }
 
+/// The same as it is read from what an agent sends.
+fn own_batch(head: LiveBatch, lines: Vec<LiveLine>) -> Batch {
+    let LiveBatch { source, node, first, last, .. } = head;
+    Batch { source, sender: Sender::Agent(node), first, last, lines: Lines::Agent(lines) }
+}
+
 /// A batch as an agent sends it.
 fn packed(head: &LiveBatch, lines: &[LiveLine]) -> io::Result<Bytes> {
     #[derive(serde::Serialize)]
@@ -302,4 +380,50 @@ fn packed(head: &LiveBatch, lines: &[LiveLine]) -> io::Result<Bytes> {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rankscope_model::{LIVE_FORMAT, LiveDropped, LiveRecord, UnixMicros};
+    use testing::{device, memory, node};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn readings_of_the_own_gpus_are_kept_while_the_server_is_busy_with_those_of_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_path_buf();
+        let live =
+            tokio::task::spawn_blocking(move || Live::open(&path, LiveOptions::default())).await.unwrap().unwrap();
+        // Others have all turns, and give none back.
+        let turns = live.unpacking.acquire_many(u32::try_from(UNPACKED_AT_ONCE).unwrap()).await.unwrap();
+        let (sender, kept) = live.local_source();
+        let start = now().0;
+        let batch = |first: u64, lines: Vec<LiveLine>| {
+            let last = lines.last().unwrap().seq;
+            let head = LiveBatch { format: LIVE_FORMAT.into(), source: "own".into(), node: "here".into(), first, last };
+            (head, lines)
+        };
+        let line =
+            |seq: u64, record| LiveLine { seq, t: UnixMicros(start + i64::try_from(seq).unwrap() * 1000), record };
+        let sent = timeout(Duration::from_secs(20), async {
+            sender.send(batch(0, vec![line(0, node(&[device(0)]))])).await.unwrap();
+            for seq in 1..=200 {
+                sender.send(batch(seq, vec![line(seq, memory(&[(0, &[seq << 20])]))])).await.unwrap();
+            }
+            // A loss in between is told at the beginning of a batch of its own.
+            let lost = LiveDropped { first: 201, last: 203, samples: 30, by_server: true };
+            let after = vec![line(203, LiveRecord::Dropped(lost)), line(204, memory(&[(0, &[7 << 20])]))];
+            sender.send(batch(203, after)).await.unwrap();
+            drop(sender);
+            kept.await.unwrap();
+        });
+        sent.await.expect("they wait for nobody");
+        let (nodes, _) = live.nodes();
+        assert_eq!(nodes[0].devices[0].used.unwrap().0, 7 << 20);
+        assert!(nodes[0].notes[0].contains("3 lines (30 samples) were lost: the server,"), "{:?}", nodes[0].notes);
+        let metrics = live.metrics();
+        assert!(metrics.contains("rankscope_live_lines_total 203"), "{metrics}");
+        drop(turns);
+        tokio::task::spawn_blocking(move || live.close()).await.unwrap();
+    }
 }

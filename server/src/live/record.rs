@@ -21,6 +21,7 @@ pub struct NodeRecord {
     moments: Vec<Moment>,
     states: Vec<(i64, LiveState)>,
     lost: (u64, u64),
+    lost_by_server: bool,
 }
 
 /// What happens to the cards so soon after a job's last process is part of how it ended.
@@ -49,6 +50,7 @@ pub fn of_job(name: &str, node: &Node, key: &str) -> Option<NodeRecord> {
         moments: moments.cloned().collect(),
         states: states.cloned().collect(),
         lost: node.lost,
+        lost_by_server: node.lost_by_server,
         subjects,
     })
 }
@@ -65,7 +67,8 @@ impl NodeRecord {
         let first = self.moments.first().map_or(0, |moment| moment.time);
         lines.add(first, LiveRecord::Node(Box::new(self.info.clone())));
         if self.lost.0 > 0 {
-            let dropped = LiveDropped { first: 0, last: self.lost.0 - 1, samples: self.lost.1 };
+            let dropped =
+                LiveDropped { first: 0, last: self.lost.0 - 1, samples: self.lost.1, by_server: self.lost_by_server };
             lines.add(first, LiveRecord::Dropped(dropped));
         }
         let mut states = self.states.iter().peekable();

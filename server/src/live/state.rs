@@ -4,7 +4,9 @@
 use super::{
     course::Course,
     moments::{Listed, Moment, Moments},
+    plausible::{self, RefusedByKind},
     probe_lines::ProbeLines,
+    removed::Removed,
 };
 use rankscope_model::{
     Bytes, LiveDevice, LiveDeviceHealth, LiveDropped, LiveLine, LiveMemory, LiveNode, LiveProcess, LiveProcesses,
@@ -45,6 +47,9 @@ const MAX_TEXT: usize = 240;
 pub struct State {
     nodes: BTreeMap<String, Node>,
     probes: BTreeMap<String, Probe>,
+    /// Nodes that were removed or forgotten, and at which version: pages that show them are told.
+    #[serde(skip)]
+    gone: BTreeMap<String, u64>,
     /// Counts changes.
     version: u64,
 }
@@ -90,6 +95,12 @@ pub struct Node {
     /// When that happened last.
     #[serde(default)]
     pub lost_at: Option<i64>,
+    /// It was this server that gave them up last, which samples its own GPUs.
+    #[serde(default)]
+    pub lost_by_server: bool,
+    /// Readings that were none.
+    #[serde(default)]
+    pub refused: RefusedByKind,
     /// How far the node's clock was ahead, in microseconds, while it is too far.
     pub clock_ahead: Option<i64>,
     /// Version of the last change.
@@ -191,18 +202,24 @@ impl State {
         &self.probes
     }
 
+    /// Nodes that are no more, with the version since which.
+    pub fn gone(&self) -> &BTreeMap<String, u64> {
+        &self.gone
+    }
+
     /// Counts changes; grows with each.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Takes lines of an agent in.
-    pub fn apply(&mut self, origin: Origin<'_>, lines: &[LiveLine]) {
+    /// Takes lines of an agent in. Gives the number of readings that were refused because they cannot be.
+    pub fn apply(&mut self, origin: Origin<'_>, lines: &[LiveLine]) -> u64 {
         if !self.nodes.contains_key(origin.node) && self.nodes.len() >= MAX_NODES {
-            return;
+            return 0;
         }
         self.version += 1;
         let version = self.version;
+        self.gone.remove(origin.node);
         let node = self.nodes.entry(origin.node.to_owned()).or_default();
         if node.source != origin.source {
             origin.source.clone_into(&mut node.source);
@@ -214,9 +231,21 @@ impl State {
         }
         node.heard = node.heard.max(origin.received);
         node.version = version;
+        let refused = |node: &Node| node.refused.values().map(|refused| refused.count).sum::<u64>();
+        let before = refused(&*node);
         for line in lines {
-            node.line(origin.node, line, origin.received, version);
+            let mut by_kind = std::mem::take(&mut node.refused);
+            let left = plausible::sift(line, &node.info, origin.received, &mut by_kind);
+            node.refused = by_kind;
+            if let Some(line) = left {
+                node.line(origin.node, &line, origin.received, version);
+            }
         }
+        let refused = refused(&*node).saturating_sub(before);
+        if refused > 0 {
+            node.shape = version;
+        }
+        refused
     }
 
     /// Takes lines of a probe in, as they were sent.
@@ -246,9 +275,38 @@ impl State {
         }
     }
 
+    /// A node that was removed at this time, if nothing of it came after that.
+    pub fn remove_unless_heard_after(&mut self, name: &str, at: i64) {
+        if self.nodes.get(name).is_some_and(|node| node.heard <= at) {
+            self.remove(name);
+        }
+    }
+
+    /// The same for all at a start; whoever came back is there, and pages of before that show the others are told.
+    pub fn forget_removed(&mut self, removed: &Removed) {
+        self.nodes.retain(|name, node| !removed.covers(name, node.heard));
+        self.version += 1;
+        for name in removed.names().filter(|name| !self.nodes.contains_key(*name)) {
+            self.gone.insert(name.clone(), self.version);
+        }
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.version += 1;
+        self.nodes.remove(name);
+        self.gone.insert(name.to_owned(), self.version);
+        if self.gone.len() > MAX_NODES {
+            let oldest = self.gone.iter().min_by_key(|(_, version)| **version).map(|(name, _)| name.clone());
+            oldest.and_then(|oldest| self.gone.remove(&oldest));
+        }
+    }
+
     /// Forgets what was not heard of for long.
     pub fn forget(&mut self, now: i64) {
-        self.nodes.retain(|_, node| now.saturating_sub(node.heard) < FORGET_NODES);
+        let is_old = |node: &Node| now.saturating_sub(node.heard) >= FORGET_NODES;
+        let old: Vec<String> =
+            self.nodes.iter().filter(|(_, node)| is_old(node)).map(|(name, _)| name.clone()).collect();
+        old.iter().for_each(|name| self.remove(name));
         self.probes.retain(|_, probe| now.saturating_sub(probe.heard) < FORGET_PROBES);
     }
 }
@@ -330,10 +388,11 @@ impl Node {
             }
             LiveRecord::Processes(processes) => self.processes(name, processes, time, version),
             LiveRecord::State(state) => self.state(state, time, version),
-            LiveRecord::Dropped(LiveDropped { first, last, samples }) => {
+            LiveRecord::Dropped(LiveDropped { first, last, samples, by_server }) => {
                 let lines = last.saturating_sub(*first).saturating_add(1);
                 self.lost = (self.lost.0.saturating_add(lines), self.lost.1.saturating_add(*samples));
                 self.lost_at = Some(received);
+                self.lost_by_server = *by_server;
                 (self.shape, self.evidence) = (version, version);
             }
             LiveRecord::End => {
@@ -567,6 +626,8 @@ impl Node {
                         && device.trouble.as_ref().is_some_and(|(kind, _)| *kind == LiveStateKind::Lost)
                 };
                 if let Some(device) = self.device_mut(subject, version).filter(|device| !is_of_lost(device)) {
+                    // That its slices changed happened, and is no state that lasts.
+                    let is_trouble = is_trouble && state.state != LiveStateKind::MigChanged;
                     let is_same = device.trouble.as_ref().is_some_and(|(kind, _)| *kind == state.state);
                     let since = device.trouble_since.filter(|_| is_same).unwrap_or(time);
                     device.trouble = is_trouble.then(|| (state.state, state.detail.clone()));
@@ -754,6 +815,17 @@ mod tests {
     }
 
     #[test]
+    fn slices_that_come_and_go_happened_and_are_no_trouble() {
+        let mut state = State::default();
+        let subject = Some(Subject::Device(0));
+        let off = LiveState { subject, state: LiveStateKind::MigChanged, detail: "MIG is off for GPU 0.".into() };
+        apply(&mut state, 1, vec![(1, node(&[device(0)])), (2, LiveRecord::State(off.clone()))]);
+        let node = &state.nodes()["a"];
+        assert_eq!((node.devices[0].trouble.as_ref(), node.devices[0].trouble_since), (None, None));
+        assert_eq!(node.states, [(2, off)]);
+    }
+
+    #[test]
     fn figures_alone_do_not_change_the_shape() {
         let mut state = State::default();
         apply(&mut state, 1, vec![(1, node(&[device(0)])), (1, processes(vec![process(0, 5)]))]);
@@ -804,8 +876,9 @@ mod tests {
                         .collect(),
                 )
             }),
-            (any::<u64>(), any::<u64>(), any::<u64>())
-                .prop_map(|(first, last, samples)| LiveRecord::Dropped(LiveDropped { first, last, samples })),
+            (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(first, last, samples)| LiveRecord::Dropped(
+                LiveDropped { first, last, samples, by_server: false }
+            )),
             Just(LiveRecord::End),
         ]
     }

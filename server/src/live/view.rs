@@ -4,7 +4,8 @@
 use super::state::{Device, Node, State};
 use rankscope_diagnosis::Policy;
 use rankscope_model::{
-    Bytes, DeviceStatus, LiveProcess, LiveRunRef, NodeStatus, ProcessRole, ProcessStatus, Subject, UnixMicros,
+    Bytes, DeviceStatus, LiveDropped, LiveProcess, LiveRunRef, NodeStatus, ProcessRole, ProcessStatus, Subject,
+    UnixMicros,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -149,8 +150,10 @@ fn notes(node: &Node, now: i64) -> Vec<String> {
     let is_told = node.lost_at.is_some_and(|at| now.saturating_sub(at) < LOSS_IS_TOLD);
     if node.lost.0 > 0 && is_told {
         notes.push(format!(
-            "{} lines ({} samples) were lost: the agent had no room to keep them.",
-            node.lost.0, node.lost.1
+            "{} lines ({} samples) were lost: {}.",
+            node.lost.0,
+            node.lost.1,
+            LiveDropped::why(node.lost_by_server)
         ));
     }
     if let Some(ahead) = node.clock_ahead {
@@ -159,6 +162,7 @@ fn notes(node: &Node, now: i64) -> Vec<String> {
             ahead / 1_000_000
         ));
     }
+    notes.extend(super::plausible::words(&node.refused, now, LOSS_IS_TOLD));
     notes.extend(node.info.warnings.iter().cloned());
     notes.retain(|note| !note.trim().is_empty());
     notes

@@ -4,11 +4,11 @@
 use super::{
     Live,
     batch::{self, Lines, Sender},
-    lock, log,
+    lock, log, plausible,
     state::Node,
 };
 use crate::series::{Column, QuantitySeries, Window};
-use rankscope_model::{Bytes, LiveRecord, Quantity, SeriesAxis, Subject};
+use rankscope_model::{Bytes, LiveNode, LiveRecord, Quantity, SeriesAxis, Subject};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -38,6 +38,8 @@ struct Wanted {
 struct Part {
     /// Its cards, and the name under which each is shown.
     names: BTreeMap<Subject, Subject>,
+    /// What the node says of its cards.
+    info: LiveNode,
     from: i64,
     to: i64,
 }
@@ -78,7 +80,7 @@ impl Live {
                 // What the cards held before and after the job is no part of it.
                 let from = window.from.unwrap_or(first).max(job.first);
                 let to = window.to.unwrap_or(last).min(job.gone_since.unwrap_or(i64::MAX));
-                (!names.is_empty()).then_some(Part { names, from, to })
+                (!names.is_empty()).then(|| Part { names, info: node.info.clone(), from, to })
             };
             let of_job = || state.nodes().iter().filter(|(_, node)| node.jobs.contains_key(key));
             let ranks: BTreeSet<Subject> =
@@ -171,7 +173,9 @@ fn samples(wanted: &Wanted) -> io::Result<Vec<Column>> {
         if head.received > latest {
             return ControlFlow::Break(());
         }
-        let Some(Part { names, from, to }) = wanted.nodes.get(&head.owner) else { return ControlFlow::Continue(()) };
+        let Some(Part { names, info, from, to }) = wanted.nodes.get(&head.owner) else {
+            return ControlFlow::Continue(());
+        };
         let Ok(mut batch) = batch::read(&body, head.gzip) else { return ControlFlow::Continue(()) };
         if let Some(known) = head.known {
             batch.keep_after(known);
@@ -180,6 +184,9 @@ fn samples(wanted: &Wanted) -> io::Result<Vec<Column>> {
             return ControlFlow::Continue(());
         };
         for line in lines {
+            // The log has what was sent; what cannot be is left out of the drawing, as it was of the state.
+            let mut refused = plausible::RefusedByKind::new();
+            let Some(line) = plausible::sift(line, info, head.received, &mut refused) else { continue };
             let LiveRecord::Memory(memory) = &line.record else { continue };
             for column in &memory.devices {
                 let Some(name) = names.get(&column.subject) else { continue };

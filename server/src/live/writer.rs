@@ -5,6 +5,7 @@ use super::{
     batch::{self, Batch, Lines, Sender},
     counters::Counters,
     log::{self, Frame, FrameHead, Log},
+    removed::Removed,
     sources::{Judged, Sources},
     state::{Origin, State},
 };
@@ -81,9 +82,16 @@ pub struct Writer {
 
 impl Writer {
     /// Opens the folder and brings the state to what was kept.
-    pub fn open(folder: &Path, keep_bytes: u64, changed: watch::Sender<u64>, clock: fn() -> i64) -> io::Result<Self> {
+    pub fn open(
+        folder: &Path,
+        keep_bytes: u64,
+        changed: watch::Sender<u64>,
+        clock: fn() -> i64,
+        removed: &Removed,
+    ) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let (from, Checkpoint { mut state, mut sources }) = newest_checkpoint(folder)?;
+        state.forget_removed(removed);
         let segment_bytes = SEGMENT_BYTES.min(keep_bytes / 8).max(64 << 10);
         let mut unread = 0u64;
         let (log, recovered) =
@@ -93,7 +101,9 @@ impl Writer {
                     if let Some(known) = head.known {
                         batch.keep_after(known);
                     }
-                    take_in(&mut state, &batch, head.received);
+                    if !matches!(&batch.sender, Sender::Agent(node) if removed.covers(node, head.received)) {
+                        take_in(&mut state, &batch, head.received);
+                    }
                 }
                 Err(_) => unread += 1,
             })?;
@@ -196,7 +206,7 @@ impl Writer {
                     job.batch.keep_after(*known);
                 }
                 self.counters.kept(&job.batch, before.saturating_sub(job.batch.lines.len()));
-                take_in(&mut state, &job.batch, job.received);
+                self.counters.impossible(take_in(&mut state, &job.batch, job.received));
             }
             state.version()
         };
@@ -261,10 +271,11 @@ fn frame(job: &Job, known: Option<u64>) -> Frame<'_> {
     Frame { head, body: &job.body }
 }
 
-fn take_in(state: &mut State, batch: &Batch, received: i64) {
+/// Gives the number of readings that were refused because they cannot be.
+fn take_in(state: &mut State, batch: &Batch, received: i64) -> u64 {
     match (&batch.sender, &batch.lines) {
         (Sender::Agent(node), Lines::Agent(lines)) => {
-            state.apply(Origin { source: &batch.source, node, received }, lines);
+            return state.apply(Origin { source: &batch.source, node, received }, lines);
         }
         (Sender::Probe(rank), Lines::Probe(lines)) => {
             let origin = Origin { source: &batch.source, node: "", received };
@@ -272,6 +283,7 @@ fn take_in(state: &mut State, batch: &Batch, received: i64) {
         }
         _ => {}
     }
+    0
 }
 
 fn checkpoint_path(folder: &Path, number: u64) -> PathBuf {

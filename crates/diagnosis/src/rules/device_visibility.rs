@@ -224,7 +224,7 @@ fn every_process_everywhere(case: &Case, index: usize, view: &TableView, ledger:
         ledger.signal(
             &[label],
             weight::FAIR,
-            format!("At {before} the same processes were on their own GPU only; the rows appear {when}."),
+            format!("{before} the same processes were on their own GPU only; the rows appear {when}."),
             &refs,
         );
     }
@@ -433,12 +433,15 @@ fn without_visits<'v, 'a>(case: &'v Case<'a>, index: usize, rows: &[&ProcessRow]
     )
 }
 
-/// Name of the earlier table, and `between it and ...`.
+/// `At` the time of the earlier table, and `between it and ...`.
 fn appeared(case: &Case, index: usize, rows: &[&ProcessRow]) -> Option<(String, String)> {
     let earlier = without_visits(case, index, rows)?;
     let later = case.tables.get(index)?;
     let name = |view: &TableView| crate::imbalance::table_name(case, &view.table.at, view.table.time_text.as_deref());
-    Some((name(earlier), format!("between {} and {}", name(earlier), name(later))))
+    let (earlier, later) = (name(earlier), name(later));
+    let when = crate::imbalance::between(&earlier, &later);
+    let before = if earlier == later { "Just before that".to_owned() } else { format!("At {earlier}") };
+    Some((before, when))
 }
 
 /// Rows that appear before any work point to start-up code, rows that come with the work to what starts there.

@@ -8,7 +8,9 @@ use crate::policy::{Policy, weight};
 use crate::steps::{Key, is_training};
 use crate::tables::TableView;
 use crate::words;
-use rankscope_model::{Bytes, CauseLabel, ItemStatus, Phase, Provenance, Severity, StepRecord, Subject};
+use rankscope_model::{
+    Bytes, CauseLabel, EvidenceRef, ItemStatus, Phase, Provenance, Severity, StepRecord, Subject, UnixMicros,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Some subject's allocated memory grows steadily, in training or in an evaluation.
@@ -55,15 +57,15 @@ fn over_readings(case: &Case, ledger: &mut Ledger) {
     if spread.is_low_outlier {
         return;
     }
-    let views = || series.iter().filter_map(|index| case.tables.get(*index));
+    let views = || series.iter().filter_map(|index| Some((*index, case.tables.get(*index)?)));
     let readings = |subject: Subject| -> Vec<(u64, &Provenance)> {
-        views().filter_map(|view| view.gpu(subject)).filter_map(|gpu| Some((gpu.used?, &gpu.row.at))).collect()
+        views().filter_map(|(index, view)| Some((case.use_of(index, subject)?, &view.gpu(subject)?.row.at))).collect()
     };
     // By time, where the tables have one: readings are taken where something changes, and so not evenly.
     let timed = |subject: Subject| -> Vec<(i64, u64)> {
-        let place = |(at, view): (usize, &TableView)| {
+        let place = |(at, (index, view)): (usize, (usize, &TableView))| {
             let time = view.table.time.map_or_else(|| i64::try_from(at).unwrap_or(i64::MAX), |time| time.0);
-            Some((time, view.gpu(subject)?.used?))
+            Some((time, case.use_of(index, subject)?))
         };
         views().enumerate().filter_map(place).collect()
     };
@@ -76,6 +78,14 @@ fn over_readings(case: &Case, ledger: &mut Ledger) {
     let own = readings(*card);
     let floors = floors(&timed(*card), case.policy);
     let is_level = |subject: Subject| is_level(&self::floors(&timed(subject), case.policy), case.policy);
+    let has_times = views().all(|(_, view)| view.table.time.is_some());
+    let kept = || kept_growth(&timed(*card), &others().map(&timed).collect::<Vec<_>>(), case.policy);
+    let kept = if has_times { kept() } else { None };
+    let label = CauseLabel::PerStepLeak;
+    if let Some(growth) = &kept {
+        told_kept(*card, growth, case.refs(own.iter().map(|(_, at)| *at)), ledger);
+        return;
+    }
     let (grown, how, others_do) = if grows_steadily(&values(*card), case.policy) && others().all(is_steady) {
         (values(*card), "", "stay what they were")
     } else if grows_steadily(&floors, case.policy) && others().all(is_level) {
@@ -84,7 +94,6 @@ fn over_readings(case: &Case, ledger: &mut Ledger) {
         return;
     };
     let (Some(first), Some(last)) = (grown.first(), grown.last()) else { return };
-    let label = CauseLabel::PerStepLeak;
     let refs = case.refs(own.iter().map(|(_, at)| *at));
     let text = format!(
         "{card} grows{how} from {} to {} over {} readings while the other cards {others_do}.",
@@ -99,6 +108,105 @@ fn over_readings(case: &Case, ledger: &mut Ledger) {
         because: "memory grows there with time and on no other card".to_owned(),
         alone: text.clone(),
         explained: Some(last.saturating_sub(*first)),
+    };
+    ledger.mechanism(&[label], &mechanism);
+    ledger.status(label.item(), ItemStatus::Suspect);
+    let (item, severity) = (label.item(), Severity::Warning);
+    ledger.claim(Claim { item, label: Some(label), severity, confidence: 0.9, text, ranks: vec![], refs });
+}
+
+/// Growth that has come to an end, and what was taken is held.
+#[derive(Debug, PartialEq)]
+struct KeptGrowth {
+    /// When it began and ended.
+    from: UnixMicros,
+    /// See [`Self::from`].
+    until: UnixMicros,
+    /// What is never gone below: before and after.
+    first: u64,
+    /// See [`Self::first`].
+    last: u64,
+}
+
+/// Growth of one card that has ended and is held, while the others stay level. Looked at is what each never goes below
+/// again: so waves do not count, and neither does what is given back.
+fn kept_growth(own: &[(i64, u64)], others: &[Vec<(i64, u64)>], policy: &Policy) -> Option<KeptGrowth> {
+    // The last stretch tells what is held; before that every wave has come down again.
+    let held_in = |curve: &[(i64, u64)]| {
+        let ((first, _), (last, _)) = (curve.first()?, curve.last()?);
+        let from = last.saturating_sub(last.saturating_sub(*first) / 8).min(last.saturating_sub(policy.held_for));
+        let begin = curve.partition_point(|(time, _)| *time < from);
+        // What stays as it is gives a reading now and then.
+        let begin = begin.min(curve.len().saturating_sub(policy.floor_readings));
+        let rest = curve.get(begin..).filter(|rest| rest.len() >= policy.floor_readings)?;
+        Some((begin, rest.iter().map(|(_, used)| *used).min()?))
+    };
+    let never_below = |curve: &[(i64, u64)]| -> Option<Vec<(i64, u64)>> {
+        let (begin, held) = held_in(curve)?;
+        let mut least = held;
+        let mut floor: Vec<(i64, u64)> = curve
+            .get(..begin)?
+            .iter()
+            .rev()
+            .map(|(time, used)| {
+                least = least.min(*used);
+                (*time, least)
+            })
+            .collect();
+        floor.reverse();
+        floor.push((curve.get(begin)?.0, held));
+        Some(floor)
+    };
+    let floor = never_below(own)?;
+    let (end, held) = floor.last().copied()?;
+    // While the cards of a job fill, each grows. What counts is what follows once the others stand.
+    let mut stand = floor.first()?.0;
+    for other in others {
+        let other = never_below(other)?;
+        let (_, level) = other.last().copied()?;
+        let stands = other.iter().find(|(_, used)| !policy.differs(level, *used))?;
+        stand = stand.max(stands.0);
+    }
+    let course: Vec<(i64, u64)> = floor.into_iter().filter(|(time, _)| *time >= stand).collect();
+    let first = course.first()?.1;
+    let grown = held.saturating_sub(first);
+    let slack = policy.notice.0.max(grown / 50).min(grown / 4);
+    let from = course.iter().rev().find(|(_, used)| *used <= first.saturating_add(slack))?.0;
+    let until = course.iter().find(|(_, used)| *used >= held.saturating_sub(slack))?.0;
+    let is_large = grown >= policy.notice.0 && grown as f64 >= first as f64 * policy.growth_share;
+    let lasts = until.saturating_sub(from);
+    if !is_large || lasts < policy.growth_lasts || end.saturating_sub(until) < policy.held_for {
+        return None;
+    }
+    // A slope, not a few jumps: something is added in nearly every stretch of it.
+    let parts = i64::try_from(policy.growth_points).ok()?;
+    let level_at = |part: i64| {
+        let time = from.saturating_add(lasts.saturating_mul(part) / parts);
+        course.iter().rev().find(|(at, _)| *at <= time).map_or(first, |(_, used)| *used)
+    };
+    let least = grown / policy.growth_points as u64 / 4;
+    let rises = (0..parts).filter(|part| level_at(part + 1).saturating_sub(level_at(*part)) >= least).count();
+    let is_steady = rises + 1 >= policy.growth_points;
+    is_steady.then_some(KeptGrowth { from: UnixMicros(from), until: UnixMicros(until), first, last: held })
+}
+
+fn told_kept(card: Subject, growth: &KeptGrowth, refs: Vec<EvidenceRef>, ledger: &mut Ledger) {
+    let label = CauseLabel::PerStepLeak;
+    let grown = Bytes(growth.last.saturating_sub(growth.first));
+    let when = words::from_to(growth.from, growth.until);
+    let text = format!(
+        "{card} grew by {grown} {when}, from {} to {}, while the other cards stayed level, and has held it since.",
+        Bytes(growth.first),
+        Bytes(growth.last)
+    );
+    ledger.signal(&[label], weight::GOOD, &text, &refs);
+    ledger.signal(&[CauseLabel::MetricGatherOnGpu, CauseLabel::Rank0LoggingOrTrace], weight::FAINT, &text, &refs);
+    ledger.caveat(label, "A card's use counts the cache too; allocated memory of that rank tells a leak from a cache.");
+    ledger.caveat(label, "It no longer grows: a cache or a buffer that has reached its size does that too.");
+    let mechanism = Mechanism {
+        because: format!("memory grew there {when} and on no other card, and is still held"),
+        alone: text.clone(),
+        explained: Some(grown.0),
     };
     ledger.mechanism(&[label], &mechanism);
     ledger.status(label.item(), ItemStatus::Suspect);

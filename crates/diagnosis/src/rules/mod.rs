@@ -45,6 +45,7 @@ pub(crate) const ALL: &[fn(&Case, &mut Ledger)] = &[
     worker_counts::apply,
     data_parallel::apply,
     other_processes::apply,
+    crate::gone::tell,
     unequal_cards::apply,
     preallocation::apply,
     distributed_init::apply,

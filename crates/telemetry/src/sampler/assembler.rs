@@ -151,8 +151,14 @@ impl Assembler {
         if !first {
             for gpu in touched {
                 let slices = after.iter().filter(|(subject, _)| subject.device() == Some(gpu)).count();
+                let is_on = self
+                    .node
+                    .devices
+                    .iter()
+                    .any(|device| device.subject == Subject::Device(gpu) && device.mig_enabled == Some(true));
                 let detail = match slices {
-                    0 => format!("GPU {gpu} has no MIG slices any more."),
+                    0 if is_on => format!("MIG is on for GPU {gpu}, which has no slices yet."),
+                    0 => format!("MIG is off for GPU {gpu}: it is one whole card."),
                     1 => format!("GPU {gpu} has 1 MIG slice now."),
                     _ => format!("GPU {gpu} has {slices} MIG slices now."),
                 };

@@ -1,12 +1,13 @@
 //! `/samples` and `/nodes`: what agents and probes send, and how the nodes are.
 
-use super::{super::AppState, ApiPath, ApiQuery};
+use super::{super::AppState, ApiJson, ApiPath, ApiQuery};
 use crate::{
     access::{Principal, Who},
+    accounts::Action,
     errors::{Problem, ProblemBody, ProblemKind, Result},
     listener::Peer,
     live::{
-        Live, Refused,
+        Live, NotRemoved, Refused,
         batch::{BatchError, MAX_BODY},
         ended_event,
     },
@@ -172,6 +173,52 @@ pub async fn nodes(State(state): State<AppState>) -> Result<Json<NodesAnswer>> {
     let live = live(&state)?;
     let (nodes, _) = tokio::task::spawn_blocking(move || live.nodes()).await.map_err(Problem::internal)?;
     Ok(Json(NodesAnswer { nodes }))
+}
+
+/// Which node.
+#[derive(Debug, Deserialize, ToSchema)]
+pub struct NodeName {
+    /// Its name, as `GET /nodes` tells it.
+    node: String,
+}
+
+/// Remove a node that is gone for good.
+///
+/// It must be silent. Its runs stay, and it is there again as soon as its agent speaks.
+#[utoipa::path(post, path = "/nodes/remove", tag = "live", request_body = NodeName,
+    responses((status = 204),
+        (status = 404, description = "No such node", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "It still sends", body = ProblemBody, content_type = "application/problem+json")))]
+pub async fn remove_node(
+    State(state): State<AppState>,
+    who: Who,
+    ApiJson(body): ApiJson<NodeName>,
+) -> Result<StatusCode> {
+    remove(&state, &who, body.node).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// For the API and for the form of the page.
+pub async fn remove(state: &AppState, who: &Who, node: String) -> Result<()> {
+    let live = live(state)?;
+    let name = node.clone();
+    let removed = tokio::task::spawn_blocking(move || live.remove_node(&name)).await.map_err(Problem::internal)?;
+    match removed {
+        Ok(()) => {
+            state.record(&who.principal, who.from, Action::NodeRemoved, &node).await;
+            Ok(())
+        }
+        Err(NotRemoved::Unknown) => Err(Problem::new(ProblemKind::NotFound, "There is no node of this name.")),
+        Err(NotRemoved::Speaks) => {
+            let detail = "Its agent sends samples, so it would be back at once. End the agent first.";
+            Err(Problem::new(ProblemKind::StillSpeaks, detail))
+        }
+        Err(NotRemoved::Failed(error)) => {
+            let detail =
+                "That the node is removed could not be written down, so it was left. Look at the server's disk.";
+            Err(Problem::new(ProblemKind::Unavailable, detail).because(error))
+        }
+    }
 }
 
 /// Where a stream goes on.

@@ -3,7 +3,7 @@
 mod bodies;
 mod checklist;
 mod compare;
-mod live;
+pub mod live;
 mod prometheus;
 mod runs;
 mod shares;
@@ -58,6 +58,7 @@ pub fn routers() -> (Router<AppState>, Router<AppState>) {
         .routes(routes!(checklist::attach_after))
         .routes(routes!(compare::compare))
         .routes(routes!(live::nodes))
+        .routes(routes!(live::remove_node))
         .routes(routes!(live::node_events))
         .routes(routes!(live::run_events))
         .routes(routes!(runs::series))
