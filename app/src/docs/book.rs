@@ -60,6 +60,7 @@ const BOOK: &[(&str, &[(&str, &str)])] = &[
         &[
             ("agent", include_str!("../../../docs/agent.md")),
             ("team", include_str!("../../../docs/team.md")),
+            ("configuration", include_str!("../../../docs/configuration.md")),
             ("scale", include_str!("../../../docs/scale.md")),
             ("api", include_str!("../../../docs/api.md")),
             ("security", include_str!("../../../docs/security.md")),

@@ -1,0 +1,5 @@
+//! What operators write or copy, and the binary reads: configuration files.
+
+#![allow(clippy::unwrap_used)] // a helper that fails should stop the test
+
+mod configuration;
