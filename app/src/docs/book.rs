@@ -58,6 +58,7 @@ const BOOK: &[(&str, &[(&str, &str)])] = &[
     (
         "Run it",
         &[
+            ("install", include_str!("../../../docs/install.md")),
             ("agent", include_str!("../../../docs/agent.md")),
             ("team", include_str!("../../../docs/team.md")),
             ("configuration", include_str!("../../../docs/configuration.md")),
