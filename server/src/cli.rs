@@ -14,6 +14,10 @@ use std::{
 const DATABASE_URL: &str = "PostgreSQL for everything but files and live samples: postgres://user:password@host/name. \
     Without it the database is a file in the folder";
 
+/// Help for the commands that read it.
+const CONFIG: &str = "File with settings: TOML, keys as the long options of serve. What is given here or in the \
+    environment counts more";
+
 /// Why does one GPU use more memory than the others?
 #[derive(Debug, Parser)]
 #[command(name = "rankscope", version, about, disable_help_subcommand = true)]
@@ -38,11 +42,20 @@ pub enum Command {
     Backup(BackupArgs),
     /// Make a data folder of such a file.
     Restore(RestoreArgs),
+    /// Look at the settings of a server before it is started.
+    Config {
+        /// What to do.
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
 }
 
 /// `rankscope serve`
 #[derive(Debug, Args)]
 pub struct ServeArgs {
+    /// Where more settings are.
+    #[arg(long, value_name = "FILE", env = "RANKSCOPE_CONFIG", help = CONFIG)]
+    pub config: Option<PathBuf>,
     /// Address to listen on; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3000", env = "RANKSCOPE_LISTEN")]
     pub listen: SocketAddr,
@@ -84,7 +97,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "CIDR", value_parser = network, value_delimiter = ',', env = "RANKSCOPE_TRUSTED_PROXY")]
     pub trusted_proxy: Vec<IpNet>,
     /// Header in which those proxies name the user for whom they ask. They must remove it from what people send.
-    #[arg(long, value_name = "NAME", requires = "trusted_proxy", env = "RANKSCOPE_PROXY_USER_HEADER")]
+    #[arg(long, value_name = "NAME", env = "RANKSCOPE_PROXY_USER_HEADER")]
     pub proxy_user_header: Option<HeaderName>,
     /// Do not sample this machine's own GPUs.
     #[arg(long)]
@@ -95,6 +108,20 @@ pub struct ServeArgs {
     /// Where the processes on this machine's GPUs are looked up.
     #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
     pub proc: PathBuf,
+}
+
+impl ServeArgs {
+    /// Settings that do not go together, wherever each of them comes from; one sentence each.
+    pub fn contradictions(&self) -> Vec<&'static str> {
+        let larger = (self.max_request_bytes < self.max_file_bytes).then_some(
+            "max-request-bytes is smaller than max-file-bytes, so no file of that size could ever arrive: make it larger",
+        );
+        let trusted = (self.proxy_user_header.is_some() && self.trusted_proxy.is_empty()).then_some(
+            "proxy-user-header names a header, and trusted-proxy nobody who may send it: say from which network the proxy \
+             comes",
+        );
+        larger.into_iter().chain(trusted).collect()
+    }
 }
 
 /// `rankscope agent`
@@ -152,6 +179,9 @@ fn network(text: &str) -> Result<IpNet, String> {
 /// `rankscope user`
 #[derive(Debug, Args)]
 pub struct UserArgs {
+    /// Where more settings are.
+    #[arg(long, value_name = "FILE", env = "RANKSCOPE_CONFIG", global = true, help = CONFIG)]
+    pub config: Option<PathBuf>,
     /// Folder of the server.
     #[arg(long, value_name = "DIR", default_value = "./data", env = "RANKSCOPE_DATA", global = true)]
     pub data: PathBuf,
@@ -207,6 +237,9 @@ pub enum UserCommand {
     them."
 )]
 pub struct BackupArgs {
+    /// Where more settings are.
+    #[arg(long, value_name = "FILE", env = "RANKSCOPE_CONFIG", help = CONFIG)]
+    pub config: Option<PathBuf>,
     /// Folder of the server.
     #[arg(long, value_name = "DIR", default_value = "./data", env = "RANKSCOPE_DATA")]
     pub data: PathBuf,
@@ -218,12 +251,44 @@ pub struct BackupArgs {
 /// `rankscope restore`
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
+    /// Where more settings are.
+    #[arg(long, value_name = "FILE", env = "RANKSCOPE_CONFIG", help = CONFIG)]
+    pub config: Option<PathBuf>,
     /// Folder to make; it must not exist, or be empty.
     #[arg(long, value_name = "DIR", default_value = "./data", env = "RANKSCOPE_DATA")]
     pub data: PathBuf,
     /// File that `rankscope backup` wrote, or - for standard input.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+}
+
+/// What `rankscope config` does.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Print each setting with where it comes from, and try what can be tried without starting the server.
+    Check(CheckArgs),
+}
+
+/// `rankscope config check`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit status:\n  0  the server would start\n  1  it would not, or not work as set: the reasons are \
+    printed\n  2  the command line cannot be read"
+)]
+pub struct CheckArgs {
+    /// The configuration file; without it the one that the environment names, if it names one.
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// What else serve is given.
+    #[command(flatten)]
+    pub serve: ServeArgs,
+}
+
+impl CheckArgs {
+    /// The configuration file, if there is one.
+    pub fn config(&self) -> Option<&std::path::Path> {
+        self.file.as_deref().or(self.serve.config.as_deref())
+    }
 }
 
 /// `rankscope diagnose`
@@ -298,6 +363,16 @@ mod tests {
     }
 
     #[test]
+    fn one_request_holds_the_largest_file() {
+        let sizes = |file, request| {
+            let words = ["rankscope", "serve", "--max-file-bytes", file, "--max-request-bytes", request];
+            let Ok(Cli { command: Command::Serve(args) }) = Cli::try_parse_from(words) else { panic!("{words:?}") };
+            args.contradictions().len()
+        };
+        assert_eq!((sizes("2GiB", "2GiB"), sizes("2GiB", "1GiB")), (0, 1));
+    }
+
+    #[test]
     fn proxies_are_networks_and_speak_for_nobody_without_one() {
         let parsed = |extra: &[&str]| match Cli::try_parse_from(["rankscope", "serve"].iter().chain(extra)) {
             Ok(Cli { command: Command::Serve(args) }) => Some(args),
@@ -305,7 +380,9 @@ mod tests {
         };
         let args = parsed(&["--trusted-proxy", "10.0.0.0/8,::1", "--proxy-user-header", "X-Remote-User"]).unwrap();
         assert_eq!(args.trusted_proxy.len(), 2);
-        assert!(parsed(&["--proxy-user-header", "X-Remote-User"]).is_none());
+        assert_eq!(args.contradictions(), [""; 0]);
+        let alone = parsed(&["--proxy-user-header", "X-Remote-User"]).unwrap().contradictions();
+        assert!(alone.len() == 1 && alone[0].contains("trusted-proxy"), "{alone:?}");
         for wrong in ["10.0.0.0/33", "example.org", "*"] {
             assert!(parsed(&["--trusted-proxy", wrong]).is_none(), "{wrong}");
         }

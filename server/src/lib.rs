@@ -1,4 +1,4 @@
-//! The `rankscope` binary: `serve`, `agent` and `diagnose`.
+//! The `rankscope` binary: `serve`, `agent`, `diagnose` and what belongs to them.
 //!
 //! Where to look first: [`commands`] for what the commands do, [`engine`] for the way from bytes to a report,
 //! [`http`] for addresses, [`store`] for what outlives a request, [`agent`] for the way of samples to a server. The diagnosis itself is the crate
@@ -13,10 +13,12 @@ pub mod backend;
 pub mod checklist;
 pub mod cli;
 pub mod commands;
+pub mod configuration;
 pub mod engine;
 pub mod errors;
 pub mod http;
 pub mod intake;
+mod likeness;
 pub mod limits;
 pub mod listener;
 pub mod live;

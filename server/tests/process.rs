@@ -206,6 +206,9 @@ fn it_does_not_open_itself_to_the_network_by_accident() {
     for path in ["/", "/runs/1", "/login", "/settings", "/docs", "/api/v1/runs", "/metrics", "/setup", "/nowhere"] {
         assert_eq!(serving.send("GET", path, "", b"").0, 403, "{path}");
     }
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(serving.send("GET", path, "", b"").0, 200, "a load balancer asks before there is anybody: {path}");
+    }
     let form = "application/x-www-form-urlencoded";
     let body = multipart(&[("text", None, b"x")]);
     assert_eq!(serving.send("POST", "/api/v1/runs", &multipart_type(), &body).0, 403);

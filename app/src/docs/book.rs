@@ -58,8 +58,11 @@ const BOOK: &[(&str, &[(&str, &str)])] = &[
     (
         "Run it",
         &[
+            ("install", include_str!("../../../docs/install.md")),
             ("agent", include_str!("../../../docs/agent.md")),
             ("team", include_str!("../../../docs/team.md")),
+            ("configuration", include_str!("../../../docs/configuration.md")),
+            ("scale", include_str!("../../../docs/scale.md")),
             ("api", include_str!("../../../docs/api.md")),
             ("security", include_str!("../../../docs/security.md")),
         ],

@@ -249,9 +249,10 @@ fn scope_words(scope: Scope) -> &'static str {
     }
 }
 
-/// The page with which a server gets its first administrator, and what it is made of.
+/// The page with which a server gets its first administrator, and what it is made of. And whether it is ready: who leads
+/// nobody to a server that is not would also lead nobody to that page.
 fn is_for_set_up(row: &Row) -> bool {
-    matches!(row.path, "/setup/{token}" | "/style.css" | "/favicon.svg" | "/pkg/{*file}" | "/healthz")
+    matches!(row.path, "/setup/{token}" | "/style.css" | "/favicon.svg" | "/pkg/{*file}" | "/healthz" | "/readyz")
 }
 
 fn is_for_anybody(row: Option<&Row>) -> bool {

@@ -2,6 +2,7 @@
 //!
 //! Knows words and the reasons of the system, no format.
 
+use crate::likeness::distance;
 use std::{
     env, io,
     path::{Path, PathBuf},
@@ -78,22 +79,6 @@ fn similar(folder: &Path, name: &str) -> Vec<String> {
     near.into_iter().take(MEANT).map(|(_, found)| found).collect()
 }
 
-/// Signs to change, add or leave out.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (n, sign) in a.chars().enumerate() {
-        let mut before = n;
-        row[0] = n + 1;
-        for (at, other) in b.iter().enumerate() {
-            let change = before + usize::from(sign != *other);
-            before = row[at + 1];
-            row[at + 1] = change.min(before + 1).min(row[at] + 1);
-        }
-    }
-    row.last().copied().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,14 +94,5 @@ mod tests {
         assert!(missing(&folder.path().join("train.py")).contains("Train.py"));
         assert!(missing(&folder.path().join("unlike")).contains("It was looked for in "));
         assert!(missing(&folder.path().join("none/x")).contains("not even"));
-    }
-
-    #[test]
-    fn distances_count_changes() {
-        for (a, b, steps) in
-            [("", "", 0), ("abc", "abc", 0), ("abc", "abd", 1), ("abc", "xabc", 1), ("kitten", "sitting", 3)]
-        {
-            assert_eq!(distance(a, b), steps, "{a} {b}");
-        }
     }
 }

@@ -3,6 +3,7 @@
 mod advice;
 pub mod agent;
 pub mod backup;
+pub mod config;
 pub mod diagnose;
 mod folder;
 mod front_door;

@@ -39,8 +39,9 @@ fn end(runtime: Runtime, grace: Duration) {
 }
 
 async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
-    if args.max_request_bytes < args.max_file_bytes {
-        bail!("--max-request-bytes is smaller than --max-file-bytes");
+    let contradictions = args.contradictions();
+    if !contradictions.is_empty() {
+        bail!("{}", contradictions.join("; "));
     }
     let limits =
         Limits { max_file_bytes: args.max_file_bytes, max_request_bytes: args.max_request_bytes, ..Limits::default() };
@@ -122,7 +123,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
 }
 
 /// A token from its file, without the line's end.
-fn read_token(path: &Path) -> anyhow::Result<String> {
+pub(super) fn read_token(path: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let token = text.trim();
     if token.len() < SHORTEST_TOKEN {

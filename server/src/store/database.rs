@@ -16,7 +16,7 @@ pub type DbRow = sqlx::any::AnyRow;
 /// A server that does not answer within this is not there.
 pub(crate) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// The file of the embedded database in a data folder.
-pub(super) const FILE: &str = "rankscope.sqlite";
+pub const FILE: &str = "rankscope.sqlite";
 
 /// Where a `PostgreSQL` is. Holds its password, so it is never shown whole.
 #[derive(Clone, PartialEq, Eq)]

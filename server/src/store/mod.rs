@@ -20,7 +20,7 @@ mod staging;
 pub(crate) mod testing;
 
 pub(crate) use database::{ANSWERS_WITHIN, plain};
-pub use database::{Database, DatabaseUrl, DbRow, Engine};
+pub use database::{Database, DatabaseUrl, DbRow, Engine, FILE as DATABASE_FILE};
 use hold::Hold;
 pub use live::{LiveEvent, LiveFile, LiveRunRow, LiveStep};
 pub use objects::Objects;
