@@ -19,7 +19,9 @@ fn main() -> ExitCode {
         Ok(invocation) => invocation,
         Err(Failure::CommandLine(error)) => error.exit(),
         Err(Failure::File { faults, is_check }) => {
-            faults.iter().for_each(|fault| eprintln!("rankscope: {fault}"));
+            for fault in &faults {
+                eprintln!("rankscope: {fault}");
+            }
             return ExitCode::from(if is_check { NOT_SO } else { UNUSABLE });
         }
     };

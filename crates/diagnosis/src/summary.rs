@@ -221,7 +221,13 @@ fn nobody_works_on(case: &Case, card: Subject) -> bool {
 fn everyone(comparison: &Comparison) -> String {
     let is_rank = comparison.values.first().is_some_and(|(subject, _)| subject.rank().is_some());
     let kind = if is_rank { "ranks" } else { "cards" };
-    words::capital(&words::all_of(comparison.values.len(), kind))
+    let with_figures = comparison.values.len();
+    // Of whom nothing is known is not among those that are alike.
+    if !comparison.left_out.is_empty() {
+        let all = with_figures.saturating_add(comparison.left_out.len());
+        return format!("{} of {} {kind}", words::capital(&words::count(with_figures)), words::count(all));
+    }
+    words::capital(&words::all_of(with_figures, kind))
 }
 
 fn uniform(case: &Case, causes: &[Cause], ledger: &Ledger) -> String {

@@ -206,14 +206,14 @@ fn the_ends_of_a_pipeline_that_the_launch_names_hold_more_by_design() {
 fn charts_of_a_difference_by_design_accuse_nobody() {
     let head = "using world size: 4, data-parallel size: 1, pipeline-model-parallel size: 4\n";
     let log = |head: &str| {
-        let lines: String = (0..3)
+        let lines: Vec<String> = (0..3)
             .flat_map(|step| (0..4u32).map(move |rank| (step, rank)))
             .map(|(step, rank)| {
                 let peak = if rank == 0 || rank == 3 { 24_000 } else { 20_000 };
                 format!("rank={rank} step={step} peak={peak}MiB\n")
             })
             .collect();
-        let text = format!("{head}{lines}");
+        let text = format!("{head}{}", lines.concat());
         let evidence = read_upload("job.log", &mut Cursor::new(text.as_bytes()), &Limits::default());
         let policy = Policy::default();
         let diagnosis = diagnose(&evidence, &policy);

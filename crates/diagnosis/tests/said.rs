@@ -357,6 +357,21 @@ fn every_card_that_one_process_visits_is_named() {
 }
 
 #[test]
+fn those_without_a_figure_are_not_among_the_balanced() {
+    let mut log = Build::default().file("train.log", ArtifactKind::StepLog);
+    for step in 1..=4 {
+        for rank in 0..5 {
+            log = log.step(rank, Some(step), |record| {
+                record.batch_shape = Some(vec![8, 512]);
+                record.peak_allocated = if rank < 2 { mib(9000) } else { None };
+            });
+        }
+    }
+    let summary = run(&log.evidence).summary;
+    assert!(summary.starts_with("Balanced in what was read: two of five ranks are at"), "{summary}");
+}
+
+#[test]
 fn one_full_card_among_many_is_not_said_to_be_taken_whole() {
     let cards: Vec<_> =
         (0..8).map(|gpu| if gpu == 4 { (gpu, 79_900, 81_559, 0) } else { (gpu, 50_000, 81_559, 93) }).collect();
@@ -593,7 +608,7 @@ fn a_line_of_one_rank_is_seen_though_it_is_as_small_as_the_smallest_of_the_other
     assert_eq!(status(&cut, Item::UnsyncedBuffers), ItemStatus::Unknown);
 }
 
-/// Ray sets the visible devices of an actor itself, and no LOCAL_RANK.
+/// Ray sets the visible devices of an actor itself, and no `LOCAL_RANK`.
 #[test]
 fn an_actor_of_ray_is_told_how_ray_gives_it_a_gpu() {
     let log = "INFO worker.py:1908 -- Connecting to existing Ray cluster at address: 127.0.0.1:6379...\n";

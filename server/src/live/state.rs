@@ -306,7 +306,9 @@ impl State {
         let is_old = |node: &Node| now.saturating_sub(node.heard) >= FORGET_NODES;
         let old: Vec<String> =
             self.nodes.iter().filter(|(_, node)| is_old(node)).map(|(name, _)| name.clone()).collect();
-        old.iter().for_each(|name| self.remove(name));
+        for name in &old {
+            self.remove(name);
+        }
         self.probes.retain(|_, probe| now.saturating_sub(probe.heard) < FORGET_PROBES);
     }
 }

@@ -97,15 +97,12 @@ impl Words {
         let mut out = String::with_capacity(text.len());
         let mut at = 0;
         while let Some(sign) = signs.get(at) {
-            match self.longest_at(&signs, &small, at) {
-                Some((end, short)) => {
-                    out.push_str(short);
-                    at = end;
-                }
-                None => {
-                    out.push(*sign);
-                    at += 1;
-                }
+            if let Some((end, short)) = self.longest_at(&signs, &small, at) {
+                out.push_str(short);
+                at = end;
+            } else {
+                out.push(*sign);
+                at += 1;
             }
         }
         out
