@@ -54,8 +54,9 @@ fn parts(remedy: &str) -> Vec<Part<'_>> {
 fn after(lines: &[&str]) -> String {
     let kept = lines.iter().filter(|line| !line.starts_with('-'));
     let bare: Vec<&str> = kept.map(|line| line.get(1..).unwrap_or_default()).collect();
-    // A diff may put a space between mark and code; the code's own indentation must survive.
-    let pad = bare.iter().filter(|line| !line.trim().is_empty()).all(|line| line.starts_with(' '));
+    // A diff may put a space between mark and code; the code's own indentation, of two or four each, must survive.
+    let indents = bare.iter().filter(|line| !line.trim().is_empty()).map(|line| line.len() - line.trim_start().len());
+    let pad = indents.min().is_some_and(|least| least % 2 == 1);
     bare.iter().map(|line| if pad { line.get(1..).unwrap_or_default() } else { line }).collect::<Vec<_>>().join("\n")
 }
 
@@ -115,6 +116,9 @@ mod tests {
     fn copying_gives_the_code_after_the_change() {
         assert_eq!(after(&["  a = 1", "+ b = 2", "- c = 3", "    d"]), "a = 1\nb = 2\n  d");
         assert_eq!(after(&[" a", "+b", "+    c"]), "a\nb\n    c");
+        // Lines of a function: their indentation is not the diff's.
+        assert_eq!(after(&["+    bind()", "     init()", "-    wrong()"]), "    bind()\n    init()");
+        assert_eq!(after(&["+     bind()", "      init()"]), "    bind()\n    init()");
         assert_eq!(after(&[]), "");
     }
 }

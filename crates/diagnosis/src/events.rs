@@ -61,6 +61,11 @@ pub(crate) fn lost(case: &Case) -> Option<String> {
             LiveStateKind::Ok => {
                 lost.remove(&(event.at.artifact, card));
             }
+            // The slices of a card are gone when MIG is changed on it, and lost to nobody.
+            LiveStateKind::MigChanged => lost.retain(|(artifact, slice), _| {
+                let is_slice = slice.device() == card.device() && matches!(slice, Subject::MigSlice { .. });
+                *artifact != event.at.artifact || !is_slice
+            }),
             _ => {}
         }
     }

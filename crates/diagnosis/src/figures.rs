@@ -319,7 +319,7 @@ fn first_apart(lines: &Lines, accused: &BTreeSet<Subject>, case: &Case) -> Optio
         }
     }
     let is_low = case.main.as_ref().is_some_and(|(_, spread)| spread.is_low_outlier);
-    let at = crate::imbalance::opening(case.policy, sections.values().map(Vec::as_slice), heavy, is_low)?;
+    let at = crate::imbalance::opening(case.policy, sections.values().map(Vec::as_slice), &[heavy], is_low)?;
     sections.keys().nth(at).copied()
 }
 

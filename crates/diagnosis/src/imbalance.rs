@@ -429,7 +429,7 @@ fn opens_at(case: &Case, comparison: &Comparison, spread: &Spread) -> Option<Ope
         return None;
     }
     match &comparison.source {
-        Source::Steps | Source::Step(_) => opens_at_step(case, comparison, heaviest, spread.is_low_outlier),
+        Source::Steps | Source::Step(_) => opens_at_step(case, comparison, &spread.heaviest, spread.is_low_outlier),
         Source::Tables(series) => opens_at_table(case, series, comparison, heaviest, spread.is_low_outlier),
         Source::Nodes => opens_at_moment(case, comparison, heaviest, spread.is_low_outlier),
         Source::Snapshots | Source::Traces | Source::Ooms => None,
@@ -474,30 +474,32 @@ fn phase_beside(key: &Key) -> String {
     key.phase.filter(|_| !is_training(key)).map_or_else(String::new, |phase| format!(" ({})", phase.word()))
 }
 
-/// The position from which on `heaviest` stays above the others. Compared are peaks, so what counts at a position is the
-/// largest value of each so far: a rank that is ahead for one step and then overtaken has not opened the gap. `is_low`:
-/// the others are the one that is lower, instead of the median.
+/// The first position from which on one of `heaviest` stays above the others. Compared are peaks, so what counts at a
+/// position is the largest value of each so far: a rank that is ahead for one step and then overtaken has not opened the
+/// gap. `is_low`: the others are the one that is lower, instead of the median.
 pub(crate) fn opening<'s>(
     policy: &Policy,
     sections: impl Iterator<Item = &'s [(Subject, u64)]>,
-    heaviest: Subject,
+    heaviest: &[Subject],
     is_low: bool,
 ) -> Option<usize> {
     let mut so_far: BTreeMap<Subject, u64> = BTreeMap::new();
-    let mut opened = None;
+    let mut opened = vec![None; heaviest.len()];
     for (at, section) in sections.enumerate() {
         for (subject, value) in section {
             so_far.entry(*subject).and_modify(|old| *old = (*old).max(*value)).or_insert(*value);
         }
         let values: Vec<u64> = so_far.values().copied().collect();
         let base = if is_low { values.iter().min().copied() } else { lower_median(&values) };
-        let is_apart = so_far.get(&heaviest).zip(base).is_some_and(|(own, base)| policy.differs(*own, base));
-        opened = if is_apart { opened.or(Some(at)) } else { None };
+        for (heavy, opened) in heaviest.iter().zip(&mut opened) {
+            let is_apart = so_far.get(heavy).zip(base).is_some_and(|(own, base)| policy.differs(*own, base));
+            *opened = if is_apart { opened.or(Some(at)) } else { None };
+        }
     }
-    opened
+    opened.into_iter().flatten().min()
 }
 
-fn opens_at_step(case: &Case, comparison: &Comparison, heaviest: Subject, is_low: bool) -> Option<OpensAt> {
+fn opens_at_step(case: &Case, comparison: &Comparison, heaviest: &[Subject], is_low: bool) -> Option<OpensAt> {
     let view = &case.steps;
     let (keys, sections): (Vec<&Key>, Vec<CrossSection>) = view
         .rows
@@ -536,7 +538,7 @@ fn opens_at_table(
         compared.iter().filter_map(of_card).collect()
     };
     let sections: Vec<CrossSection> = series.iter().map(used).collect();
-    let position = opening(case.policy, sections.iter().map(Vec::as_slice), heaviest, is_low)?;
+    let position = opening(case.policy, sections.iter().map(Vec::as_slice), &[heaviest], is_low)?;
     let name = |at: usize| {
         series
             .get(at)
@@ -551,7 +553,11 @@ fn opens_at_table(
 }
 
 /// Of a job that is watched: when the heaviest was above the others last, and when it was read last.
-pub(crate) fn last_apart(case: &Case, comparison: &Comparison, spread: &Spread) -> Option<(UnixMicros, UnixMicros)> {
+pub(crate) fn last_apart(
+    case: &Case,
+    comparison: &Comparison,
+    spread: &Spread,
+) -> Option<(UnixMicros, UnixMicros, UnixMicros)> {
     let heaviest = *spread.heaviest.first()?;
     let sections: Vec<(UnixMicros, CrossSection)> = match &comparison.source {
         Source::Tables(series) if crate::gone::is_watched(case.evidence, &case.tables, series) => {
@@ -580,7 +586,9 @@ pub(crate) fn last_apart(case: &Case, comparison: &Comparison, spread: &Spread) 
             last = Some(*time);
         }
     }
-    Some((last?, sections.last()?.0))
+    let last = last?;
+    let after = sections.iter().map(|(time, _)| *time).find(|time| *time > last).unwrap_or(last);
+    Some((last, after, sections.last()?.0))
 }
 
 /// `between 17:42:05 and 17:42:06`; `at 17:42:06` where the clock shows no difference.
@@ -599,7 +607,7 @@ fn opens_at_moment(case: &Case, comparison: &Comparison, heaviest: Subject, is_l
     let (begin, later) = moments.split_at_checked(all_read.checked_add(1)?)?;
     let first: CrossSection = begin.iter().flat_map(|(.., section)| section.clone()).collect();
     let sections = std::iter::once(first.as_slice()).chain(later.iter().map(|(.., section)| section.as_slice()));
-    let position = opening(case.policy, sections, heaviest, is_low)?.checked_add(all_read)?;
+    let position = opening(case.policy, sections, &[heaviest], is_low)?.checked_add(all_read)?;
     let name = |at: usize| {
         moments.get(at).map(|(_, view, _)| table_name(case, &view.table.at, view.table.time_text.as_deref()))
     };

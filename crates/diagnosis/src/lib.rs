@@ -22,6 +22,7 @@ mod gone;
 mod imbalance;
 mod input;
 mod links;
+mod namesakes;
 mod nodes;
 mod places;
 mod plausible;
@@ -59,6 +60,8 @@ use rankscope_model::{
 /// collect next.
 pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
     let case = Case::new(evidence, policy);
+    let mut artifacts = evidence.artifacts.clone();
+    namesakes::note(&mut artifacts);
     let mut ledger = Ledger::default();
     for rule in rules::ALL {
         rule(&case, &mut ledger);
@@ -100,7 +103,7 @@ pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
         checklist,
         causes,
         findings,
-        artifacts: evidence.artifacts.clone(),
+        artifacts,
         events: events::events(&case),
     }
 }

@@ -34,9 +34,12 @@ pub(crate) fn summary(case: &Case, verdict: Verdict, causes: &[Cause], ledger: &
 /// comes and goes.
 fn last_seen(case: &Case, verdict: Verdict) -> Option<String> {
     let (comparison, spread) = case.main.as_ref().filter(|_| verdict == Verdict::Imbalance)?;
-    let (last, end) = crate::imbalance::last_apart(case, comparison, spread)?;
-    let is_over = end.0.saturating_sub(last.0) >= case.policy.over_after;
-    is_over.then(|| format!("It was so last at {}, and not from then to {}.", last.clock(), end.clock()))
+    let (last, after, end) = crate::imbalance::last_apart(case, comparison, spread)?;
+    // What was so while nothing was read is not known.
+    let is_over = end.0.saturating_sub(after.0) >= case.policy.over_after;
+    let was_silent = after.0.saturating_sub(last.0) >= case.policy.over_after;
+    let from = if was_silent { after.clock() } else { "then".to_owned() };
+    is_over.then(|| format!("It was so last at {}, and not from {from} to {}.", last.clock(), end.clock()))
 }
 
 /// With the failure behind it.
@@ -332,10 +335,7 @@ fn nothing_to_compare(case: &Case, ledger: &Ledger) -> String {
         }
     }
     match with_figures(case).into_iter().collect::<Vec<_>>().as_slice() {
-        [] => {
-            "The files hold figures of memory but do not say of which rank or card: nothing can be held side by side."
-                .to_owned()
-        }
+        [] => "No rank or card has a figure of memory in these files: nothing can be held side by side.".to_owned(),
         [only] => format!("Only {only} has figures in the files: there is nothing to hold them against."),
         several => format!(
             "{} have figures in the files, but none of the same kind that could be held side by side.",

@@ -206,3 +206,69 @@ fn a_gap_that_is_over_says_when_it_was_last() {
     let now = run((0..60).map(|second| (second, evaluates(second))));
     assert!(!now.summary.contains("It was so last"), "{}", now.summary);
 }
+
+#[test]
+fn what_was_so_while_nothing_was_read_is_not_told() {
+    let seconds = (0..50).chain(180..300).map(|second| {
+        let more = if (20..50).contains(&second) { 12_000 } else { 0 };
+        (second, Second { own: [30_000 + more, 30_000, 30_000, 30_000], ..even(vec![]) })
+    });
+    let summary = run(seconds).summary;
+    assert!(summary.ends_with("It was so last at 01:49:06, and not from 01:51:17 to 01:53:16."), "{summary}");
+}
+
+#[test]
+fn slices_that_are_gone_because_mig_was_changed_are_not_lost() {
+    let state = |subject: &str, state: &str| {
+        format!(
+            r#"{{"seq":3,"t":{},"type":"state","subject":{subject},"state":"{state}","detail":"as it was"}}"#,
+            START + 20_000_000
+        )
+    };
+    let slice = r#"{"mig_slice":{"device":0,"gpu_instance":1,"compute_instance":0}}"#;
+    let lost = state(slice, "lost");
+    let told = |more: &[String]| {
+        let evidence = record((0..20).map(|second| (second, even(vec![]))), more);
+        assert_eq!(evidence.events.len(), more.len(), "{:?}", evidence.artifacts);
+        diagnose(&evidence, &Policy::default()).summary.contains("was lost at")
+    };
+    assert!(told(std::slice::from_ref(&lost)));
+    assert!(!told(&[lost.clone(), state(r#"{"device":0}"#, "mig_changed")]));
+    assert!(told(&[lost, state(r#"{"device":1}"#, "mig_changed")]), "another card's");
+}
+
+#[test]
+fn the_ranks_that_wait_for_one_that_died_are_no_earlier_job() {
+    // Rank 3 ends after a minute; the others hold what they held for four more.
+    let mut lines = Vec::new();
+    for second in (0..300u64).step_by(5) {
+        let ranks: Vec<String> = (0..if second < 60 { CARDS } else { 3 })
+            .map(|card| {
+                format!(
+                    r#"{{"subject":{{"device":{card}}},"pid":{},"kind":"C","name":"python3","used":{},"rank":{{"rank":{card},"world_size":4,"job":"j"}}}}"#,
+                    100 + card,
+                    30_000 * MIB
+                )
+            })
+            .collect();
+        let t = START + second * 1_000_000;
+        lines.push(format!(
+            r#"{{"seq":1,"t":{t},"type":"processes","listing":"listed","processes":[{}]}}"#,
+            ranks.join(",")
+        ));
+        let used = |card: u32| {
+            let own = if card == 3 && second >= 60 { 0 } else { 30_450 };
+            format!(r#"{{"subject":{{"device":{card}}},"used":[{}]}}"#, own * MIB)
+        };
+        let columns: Vec<String> = (0..CARDS).map(used).collect();
+        lines.push(format!(r#"{{"seq":2,"t":{t},"type":"memory","dt_us":[0],"devices":[{}]}}"#, columns.join(",")));
+    }
+    let diagnosis = diagnose(&record(std::iter::empty(), &lines), &Policy::default());
+    assert!(confidence(&diagnosis, CauseLabel::ZombieLeftover) <= 0.0, "{:?}", diagnosis.causes);
+    let told = |part: &str| diagnosis.findings.iter().any(|finding| finding.claim.contains(part));
+    assert!(
+        told("One process ended; others that ran beside it on GPUs 0 to 2 still hold"),
+        "{:#?}",
+        diagnosis.findings
+    );
+}

@@ -696,3 +696,14 @@ fn samples_without_a_host_are_those_of_the_only_host() {
     assert_eq!((row.used, row.free), (Some(Bytes::from_mib(1024)), Some(Bytes::from_mib(2048))));
     assert_eq!(evidence.artifacts[0].warnings, Vec::<String>::new());
 }
+
+#[test]
+fn samples_that_are_no_size_are_told() {
+    let text = "DCGM_FI_DEV_FB_USED{gpu=\"0\"} NaN\nDCGM_FI_DEV_FB_USED{gpu=\"1\"} 30000\nDCGM_FI_DEV_FB_USED{gpu=\"2\"} \
+                -1\nDCGM_FI_DEV_FB_USED{gpu=\"3\"} 1e300\n";
+    let warnings = &check(text).artifacts[0].warnings;
+    assert!(
+        warnings.iter().any(|warning| warning.starts_with("line 1: 3 samples of memory are no size")),
+        "{warnings:?}"
+    );
+}

@@ -26,10 +26,17 @@ struct Counted {
 impl Counted {
     fn of(text: &str) -> Self {
         let device = regex::Regex::new(r"^\|\s+\d+\s.*\|\s*[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:").unwrap();
-        let slice = regex::Regex::new(r"^\|\s+\d+\s+\d+\s+\d+\s+\d+\s+\|").unwrap();
+        let slice = regex::Regex::new(r"^\|\s+(\d+)\s+(\d+)\s+\d+\s+\d+\s+\|").unwrap();
         let process = regex::Regex::new(r"^\|\s+\d+\s[^|]*(?:\dMiB|N/A)\s+\|\s*$").unwrap();
         let count = |regex: &regex::Regex| text.lines().filter(|line| regex.is_match(line)).count();
-        Self { devices: count(&device), slices: count(&slice), processes: count(&process) }
+        // The compute instances of one GPU instance print the memory that they share, one after the other.
+        let mut pools: Vec<(String, String)> = text
+            .lines()
+            .filter_map(|line| slice.captures(line))
+            .map(|found| (found[1].to_owned(), found[2].to_owned()))
+            .collect();
+        pools.dedup();
+        Self { devices: count(&device), slices: pools.len(), processes: count(&process) }
     }
 }
 

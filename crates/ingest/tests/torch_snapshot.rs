@@ -261,6 +261,8 @@ fn doubts_are_said() {
 #[test]
 fn snapshots_written_into_one_file_are_told() {
     let one = own("protocol5.pickle");
+    let padded = [one.as_slice(), &[0, 0, 0]].concat();
+    assert_eq!(read_named("x.pickle", &padded).unwrap(), read_named("x.pickle", &one).unwrap());
     let (alone, quiet) = unpack(read_named("x.pickle", &one).unwrap());
     let (first, warnings) = unpack(read_named("x.pickle", &one.repeat(2)).unwrap());
     assert_eq!(alone.devices, first.devices);

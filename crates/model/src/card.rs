@@ -66,9 +66,13 @@ fn plain(uuid: &str) -> String {
 impl Evidence {
     /// Gives the cards that were named by UUID alone the indices that other files tell. [`Evidence::merge`] does it too.
     pub fn join_cards(&mut self) {
-        if self.cards.is_empty() {
-            return;
+        if !self.cards.is_empty() {
+            self.number_cards();
         }
+        self.join_pools();
+    }
+
+    fn number_cards(&mut self) {
         let names = Names::of(&self.cards);
         self.number_tables(&names);
         for fact in self.launches.iter_mut().flat_map(|launch| &mut launch.facts) {

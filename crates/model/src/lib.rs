@@ -19,6 +19,7 @@ mod median;
 mod node_status;
 mod note;
 mod phase;
+mod pool;
 mod probe;
 mod report;
 mod script;
@@ -73,4 +74,4 @@ pub use timeline::{
     SiteBands, SnapshotPeak, TracePeak, TraceSource,
 };
 pub use topology::{GpuLink, LinkKind, Topology, TopologyGpu};
-pub use units::{Bytes, GIB, KIB, MIB, Rank, Step, UnixMicros};
+pub use units::{Bytes, GIB, KIB, MIB, MOST_BYTES, Rank, Step, UnixMicros};

@@ -10,8 +10,8 @@ pub const MIB: u64 = 1 << 20;
 /// One gibibyte in bytes.
 pub const GIB: u64 = 1 << 30;
 
-/// Half a PiB. No card and no host has as much, and CUDA addresses no more: a printed figure beyond it is damage.
-const MAX_PRINTED: f64 = (1u64 << 49) as f64;
+/// 64 TiB. No card and no host of a job has as much: a figure beyond it is damage.
+pub const MOST_BYTES: Bytes = Bytes(1 << 46);
 
 /// An exact number of bytes. Shown as binary units ([`fmt::Display`]); kept exact everywhere else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -25,10 +25,10 @@ impl Bytes {
     }
 
     /// From a fractional number of `unit` bytes (for instance `10240.5` MiB); `None` if negative, not finite, or more than
-    /// any machine has (half a PiB).
+    /// any machine has ([`MOST_BYTES`]).
     pub fn from_float(value: f64, unit: u64) -> Option<Self> {
         let bytes = value * unit as f64;
-        if !(0.0..MAX_PRINTED).contains(&bytes) {
+        if !(0.0..MOST_BYTES.0 as f64).contains(&bytes) {
             return None;
         }
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within the bounds above")]
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(Bytes::from_float(-1.0, MIB), None);
         assert_eq!(Bytes::from_float(f64::NAN, MIB), None);
         assert_eq!(Bytes::from_float(1e300, GIB), None);
-        assert_eq!(Bytes::from_float(512.0 * 1024.0, GIB), None);
-        assert_eq!(Bytes::from_float(511.0 * 1024.0, GIB), Some(Bytes(511 << 40)));
+        assert_eq!(Bytes::from_float(64.0 * 1024.0, GIB), None);
+        assert_eq!(Bytes::from_float(63.0 * 1024.0, GIB), Some(Bytes(63 << 40)));
     }
 }

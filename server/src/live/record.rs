@@ -33,7 +33,13 @@ pub fn of_job(name: &str, node: &Node, key: &str) -> Option<NodeRecord> {
     let subjects = job.subjects.clone();
     let mut info = node.info.clone();
     info.devices.retain(|device| subjects.contains(&device.subject));
-    let is_of_job = |state: &LiveState| state.subject.is_none_or(|subject| subjects.contains(&subject));
+    // What happens to a whole card happens to its slices.
+    let is_sliced = |card: u32| subjects.iter().any(|own| own.device() == Some(card) && *own != Subject::Device(card));
+    let is_of_job = |state: &LiveState| match state.subject {
+        None => true,
+        Some(Subject::Device(card)) => subjects.contains(&Subject::Device(card)) || is_sliced(card),
+        Some(subject) => subjects.contains(&subject),
+    };
     let last = job.gone_since.unwrap_or(i64::MAX);
     let moments = node
         .moments
@@ -72,18 +78,40 @@ impl NodeRecord {
             lines.add(first, LiveRecord::Dropped(dropped));
         }
         let mut states = self.states.iter().peekable();
+        let mut before: BTreeSet<(Subject, u32)> = BTreeSet::new();
         for moment in &self.moments {
             while let Some((time, state)) = states.next_if(|(time, _)| *time <= moment.time) {
                 lines.add(*time, LiveRecord::State(state.clone()));
             }
-            if let Some((time, used)) = &moment.peak {
-                lines.add(*time, self.memory(used));
-            }
             let processes = moment.listed.processes.iter().filter(|process| self.subjects.contains(&process.subject));
             let processes = LiveProcesses { listing: moment.listed.listing, processes: processes.cloned().collect() };
+            let members: BTreeSet<(Subject, u32)> =
+                processes.processes.iter().map(|process| (process.subject, process.pid)).collect();
+            let has_come = !before.is_empty() && !members.is_subset(&before);
+            let listed = LiveRecord::Processes(processes);
             let memory = self.memory(&moment.used);
-            lines.add(moment.time, LiveRecord::Processes(processes));
-            lines.add(moment.time, memory);
+            match &moment.peak {
+                // The fullest state is read with the list in front of it. Who has come since the list before may be why
+                // it is so full, and stands in front of it then.
+                Some((time, used)) if *time <= moment.time => {
+                    if has_come {
+                        lines.add(*time, listed.clone());
+                    }
+                    lines.add(*time, self.memory(used));
+                    lines.add(moment.time, listed);
+                    lines.add(moment.time, memory);
+                }
+                Some((time, used)) => {
+                    lines.add(moment.time, listed);
+                    lines.add(moment.time, memory);
+                    lines.add(*time, self.memory(used));
+                }
+                None => {
+                    lines.add(moment.time, listed);
+                    lines.add(moment.time, memory);
+                }
+            }
+            before = members;
         }
         for (time, state) in states {
             lines.add(*time, LiveRecord::State(state.clone()));
@@ -153,13 +181,14 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::super::{
+        moments::Listed,
         state::Origin,
         testing::{device, memory, node, process, processes, rank_process},
     };
     use super::*;
     use rankscope_ingest::{Limits, read_upload};
-    use rankscope_model::{ArtifactKind, GIB, LiveProcess};
-    use std::io::Cursor;
+    use rankscope_model::{ArtifactKind, GIB, LiveProcess, ProcessListing};
+    use std::{io::Cursor, sync::Arc};
 
     #[test]
     fn a_record_reads_as_the_tables_that_were_seen_and_holds_only_the_jobs_cards() {
@@ -197,5 +226,41 @@ mod tests {
         assert_eq!(last.processes.len(), 2);
         assert_eq!(last.listing, rankscope_model::ProcessListing::Listed);
         assert_eq!(text.lines().count(), 8, "{text}");
+    }
+
+    #[test]
+    fn the_fullest_state_stands_behind_the_list_of_those_who_were_there() {
+        let own = || LiveProcess { used: Some(Bytes(10 * GIB)), ..rank_process(0, 7, 0, "j") };
+        let stranger = || LiveProcess { used: Some(Bytes(GIB)), ..process(0, 99) };
+        let moment = |time: i64, used: u64, peak: Option<(i64, u64)>, processes: Vec<LiveProcess>| Moment {
+            time,
+            used: vec![(Subject::Device(0), Bytes(used * GIB))],
+            peak: peak.map(|(time, used)| (time, vec![(Subject::Device(0), Bytes(used * GIB))])),
+            listed: Arc::new(Listed { listing: ProcessListing::Listed, processes }),
+            turn: false,
+        };
+        let start = 1_700_000_000_000_000;
+        for peak in [start + 900_000, start + 1_200_000] {
+            let record = NodeRecord {
+                node: "a".into(),
+                source: "s".into(),
+                info: LiveNode { host: "a".into(), devices: vec![device(0)], ..LiveNode::default() },
+                moments: vec![
+                    moment(start, 10, None, vec![own()]),
+                    moment(start + 1_000_000, 11, Some((peak, 14)), vec![own(), stranger()]),
+                ],
+                states: vec![],
+                lost: (0, 0),
+                lost_by_server: false,
+                subjects: BTreeSet::from([Subject::Device(0)]),
+            };
+            let text = record.text();
+            let found = read_upload("a.live.jsonl", &mut Cursor::new(text.as_bytes()), &Limits::default());
+            let full = |table: &&rankscope_model::DeviceTable| table.devices[0].used == Some(Bytes(14 * GIB));
+            let fullest = found.device_tables.iter().find(full).unwrap();
+            assert_eq!(fullest.processes.len(), 2, "{text}");
+            let times: Vec<i64> = found.device_tables.iter().filter_map(|table| Some(table.time?.0)).collect();
+            assert!(times.is_sorted(), "{times:?}");
+        }
     }
 }

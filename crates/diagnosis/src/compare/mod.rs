@@ -13,7 +13,8 @@ use crate::policy::Policy;
 use doubts::Doubts;
 use figures::Ground;
 use rankscope_model::{
-    COMPARISON_FORMAT, CauseFate, ComparedCause, Comparison, Diagnosis, Figures, Item, Outcome, Report, Verdict,
+    COMPARISON_FORMAT, CauseFate, ComparedCause, Comparison, Diagnosis, Figures, Item, Outcome, Report, SpreadFigures,
+    Verdict,
 };
 
 /// One of the two runs: what a report holds of it.
@@ -41,7 +42,8 @@ pub fn compare(base: Side, head: Side, policy: &Policy) -> Comparison {
         Outcome::Fixed => None,
         _ => back_to(base.diagnosis, head.diagnosis),
     };
-    let sentence = sentence::sentence(outcome, base, head, &ground, &causes, &doubts, back_to);
+    let sentence = sentence::sentence(outcome, base, head, &ground, &causes, &doubts, policy);
+    let sentence = sentence::with_item(sentence, outcome, back_to);
     let collect = if outcome == Outcome::Fixed { Vec::new() } else { doubts.collect(back_to, &ground) };
     Comparison {
         format: COMPARISON_FORMAT.to_owned(),
@@ -95,6 +97,7 @@ fn outcome(
     }
     if overall == Outcome::Fixed && all(Outcome::Fixed) {
         return match (settled, remains || uneven_input) {
+            (true, false) if is_levelled_up(before, after, policy) => Outcome::Partly,
             (true, false) => Outcome::Fixed,
             (true, true) => Outcome::Partly,
             // Another quantity of the run after is uneven, or memory ran out at a moment that was not seen.
@@ -103,6 +106,13 @@ fn outcome(
         };
     }
     if overall == Outcome::NotFixed && all(Outcome::NotFixed) { Outcome::NotFixed } else { Outcome::Partly }
+}
+
+/// Even, because everybody holds what only the heaviest held before: no card has gained room.
+fn is_levelled_up(before: &SpreadFigures, after: &SpreadFigures, policy: &Policy) -> bool {
+    let was_high = before.max.0;
+    let is_as_high = |bytes: u64| bytes >= was_high || !policy.differs(was_high, bytes);
+    !before.is_even() && after.is_even() && is_as_high(after.min.0)
 }
 
 /// The item that the remaining difference points to.

@@ -3,6 +3,7 @@
 use super::Side;
 use super::doubts::{Doubts, long_word};
 use super::figures::Ground;
+use crate::policy::Policy;
 use crate::words;
 use rankscope_model::{CauseFate, ComparedCause, Item, Outcome, SpreadFigures, Subject, Verdict};
 
@@ -14,14 +15,18 @@ pub(super) fn sentence(
     ground: &Ground,
     causes: &[ComparedCause],
     doubts: &Doubts,
-    back_to: Option<Item>,
+    policy: &Policy,
 ) -> String {
-    let text = match outcome {
+    match outcome {
         Outcome::Fixed => fixed(ground),
-        Outcome::Partly => partly(ground, causes),
-        Outcome::NotFixed => not_fixed(base, ground, causes),
+        Outcome::Partly => partly(ground, causes, policy),
+        Outcome::NotFixed => not_fixed(base, ground, causes, policy.likely),
         Outcome::CannotTell => cannot_tell(base, head, ground, doubts),
-    };
+    }
+}
+
+/// With the item to go back to, where something is left to do.
+pub(super) fn with_item(text: String, outcome: Outcome, back_to: Option<Item>) -> String {
     match back_to.filter(|_| matches!(outcome, Outcome::Partly | Outcome::NotFixed)) {
         Some(item) => format!("{text} Go back to: {}.", item.short_title()),
         None => text,
@@ -65,7 +70,7 @@ fn fixed(ground: &Ground) -> String {
     )
 }
 
-fn partly(ground: &Ground, causes: &[ComparedCause]) -> String {
+fn partly(ground: &Ground, causes: &[ComparedCause], policy: &Policy) -> String {
     let (Some(base), Some(head)) = (&ground.base, &ground.head) else { return "Partly fixed.".to_owned() };
     let mut rest: Vec<String> = Vec::new();
     let uneven: Vec<&str> = ground
@@ -82,7 +87,14 @@ fn partly(ground: &Ground, causes: &[ComparedCause]) -> String {
         .filter_map(|phase| phase.phase)
         .map(long_word)
         .collect();
-    let head_text = if head.is_even() {
+    let head_text = if super::is_levelled_up(base, head, policy) {
+        format!(
+            "Partly fixed: {} and the difference is gone, but only because the others hold as much now: {}, {} before",
+            before(base),
+            words::span(head.min.0, head.max.0),
+            base.median
+        )
+    } else if head.is_even() {
         format!("Partly fixed: {} and the difference is gone", before(base))
     } else if !even.is_empty() && !uneven.is_empty() {
         format!(
@@ -111,15 +123,24 @@ fn partly(ground: &Ground, causes: &[ComparedCause]) -> String {
     if rest.is_empty() { format!("{head_text}.") } else { format!("{head_text}; {}.", rest.join("; ")) }
 }
 
-fn not_fixed(base: Side, ground: &Ground, causes: &[ComparedCause]) -> String {
+fn not_fixed(base: Side, ground: &Ground, causes: &[ComparedCause], likely: f64) -> String {
     let (Some(before_figures), Some(head)) = (&ground.base, &ground.head) else { return "Not fixed.".to_owned() };
     let is = if head.heaviest.len() == 1 { "is" } else { "are" };
     if base.diagnosis.verdict != Verdict::Imbalance || before_figures.is_even() {
         return format!("Worse: the run before was even; now {} {is} {} above the others.", who(head), head.gap);
     }
-    let new = causes.iter().find(|cause| cause.fate == CauseFate::New);
+    // A rival that only comes forward because the run after says less is nothing new.
+    let new = causes.iter().find(|cause| cause.fate == CauseFate::New && cause.head_confidence >= likely);
     let new = new.map_or_else(String::new, |cause| format!(" New: {}.", words::lower_first(cause.label.title())));
-    format!("Not fixed: {} {is} still {} above the others, {} before.{new}", who(head), head.gap, before_figures.gap)
+    if head.heaviest.iter().any(|heavy| before_figures.heaviest.contains(heavy)) {
+        return format!(
+            "Not fixed: {} {is} still {} above the others, {} before.{new}",
+            who(head),
+            head.gap,
+            before_figures.gap
+        );
+    }
+    format!("Not fixed: {}; now {} {is} {} above them.{new}", before(before_figures), who(head), head.gap)
 }
 
 fn cannot_tell(base: Side, head: Side, ground: &Ground, doubts: &Doubts) -> String {

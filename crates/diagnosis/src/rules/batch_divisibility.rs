@@ -370,6 +370,10 @@ fn changing_heavy_rank(case: &Case, ledger: &mut Ledger) {
         words::count(heaviest.len())
     );
     ledger.signal(&[label], weight::GOOD, &text, &refs);
+    if case.input.steps == 0 {
+        let inferred = "Nothing of the batches is printed: that they differ is inferred from the turns.";
+        ledger.signal(&[label], -weight::FAINT, inferred, &[]);
+    }
     ledger.caveat(
         label,
         "No printed figure of the batch follows the peak; object counts or lengths that are not printed would show it.",

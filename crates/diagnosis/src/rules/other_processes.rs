@@ -282,6 +282,20 @@ fn survivors(case: &Case, index: usize, ledger: &mut Ledger) {
         if stay.len() == 1 { "holds" } else { "hold" },
         words::sizes(&sizes)
     );
+    // Where fewer have ended than stay, a rank has died and its job with it: nothing is left over of an earlier one.
+    if is_watched && stay.len() > gone.len() {
+        let text = format!("{text} A rank that dies leaves the others waiting for it: look why it ended.");
+        ledger.claim(Claim {
+            item: ITEM,
+            label: None,
+            severity: Severity::Warning,
+            confidence: 0.9,
+            text,
+            ranks: vec![],
+            refs,
+        });
+        return;
+    }
     let label = CauseLabel::ZombieLeftover;
     ledger.signal(&[label], weight::STRONG, &text, &refs);
     if case.ran_out_of_memory() {
@@ -295,9 +309,15 @@ fn survivors(case: &Case, index: usize, ledger: &mut Ledger) {
     ledger.mechanism(
         &[label],
         &Mechanism {
-            because: "a process of an earlier job still holds memory on it".to_owned(),
+            because: "a process whose partners have ended still holds memory on it".to_owned(),
             alone: format!(
-                "A process whose partners have ended still holds {} on {}.",
+                "{} whose partners have ended still {} {} on {}.",
+                if stay.len() == 1 {
+                    "A process".to_owned()
+                } else {
+                    words::capital(&words::counted(stay.len(), "process", "processes"))
+                },
+                if stay.len() == 1 { "holds" } else { "hold" },
                 words::sizes(&sizes),
                 words::subjects(&places)
             ),

@@ -7,7 +7,7 @@ use crate::imbalance::{Comparison, Source, Spread};
 use crate::policy::{Policy, weight};
 use crate::steps::CrossSection;
 use crate::words;
-use rankscope_model::{Bytes, CauseLabel, Item, ItemStatus, LaunchSetting, Severity};
+use rankscope_model::{Bytes, CauseLabel, Item, ItemStatus, LaunchSetting, Severity, StepRecord};
 
 const LABEL: CauseLabel = CauseLabel::PipelineStageImbalance;
 
@@ -80,7 +80,12 @@ fn by_design(case: &Case, comparison: &Comparison, spread: &Spread, ledger: &mut
     if !values.chunks(width).all(are_alike) || !are_alike(between) {
         return false;
     }
-    let records = case.steps.records().map(|(_, row)| &row.at).filter(|at| at.artifact == fact.at.artifact).take(1);
+    // The line of each end that holds most.
+    let ends = [comparison.values.first(), comparison.values.last()];
+    let records = ends.into_iter().flatten().filter_map(|(subject, most)| {
+        let is_it = |row: &&StepRecord| row.subject == *subject && row.bytes(comparison.quantity) == Some(Bytes(*most));
+        case.steps.records().map(|(_, row)| row).find(is_it).map(|row| &row.at)
+    });
     let refs = case.refs(std::iter::once(&fact.at).chain(records));
     let each = if width == 1 { "rank".to_owned() } else { format!("{} ranks", words::count(width)) };
     let text = format!(

@@ -5,7 +5,7 @@
 
 use super::sink::{Numbering, Sink};
 use super::values;
-use crate::lines::Line;
+use crate::lines::{Line, counted};
 use rankscope_model::{ArtifactKind, Bytes, DeviceRow, DeviceTable, MIB, Provenance, Subject, UnixMicros};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +23,9 @@ pub(super) struct PrometheusReader {
     open: BTreeMap<String, Open>,
     /// The hosts that were named, as many as tell one from several.
     hosts: BTreeSet<String>,
+    /// Samples of memory that are no size, and the line of the first.
+    sizeless: u64,
+    first_sizeless: u64,
 }
 
 struct Open {
@@ -62,6 +65,16 @@ impl PrometheusReader {
         for open in std::mem::take(&mut self.open).into_values() {
             open.give(sink);
         }
+        if self.sizeless > 0 {
+            sink.warn(format!(
+                "line {}: {} of memory {} no size (not a number, negative, or what DCGM prints where it does not know), \
+                 so the memory of {} is not known",
+                self.first_sizeless,
+                counted(self.sizeless, "sample", "samples"),
+                if self.sizeless == 1 { "is" } else { "are" },
+                if self.sizeless == 1 { "that GPU" } else { "those GPUs" },
+            ));
+        }
         if self.hosts.len() > 1 {
             sink.warn("metrics of several hosts are in this file; each host is a reading of its own".to_owned());
         }
@@ -81,6 +94,14 @@ impl PrometheusReader {
                 sink.see_device(index);
             }
             return index.is_some() || sample.label(&["uuid", "UUID"]).is_some();
+        }
+        if let Metric::Used(unit) | Metric::Free(unit) | Metric::Reserved(unit) | Metric::Total(unit) = metric
+            && sample.bytes(unit).is_none()
+        {
+            self.sizeless = self.sizeless.saturating_add(1);
+            if self.sizeless == 1 {
+                self.first_sizeless = line.number;
+            }
         }
         self.add(name, metric, &sample, sink.at(line), sink);
         true

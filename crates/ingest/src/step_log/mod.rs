@@ -77,6 +77,9 @@ pub(crate) struct StepReader<'c> {
     ownerless: u64,
     first_ownerless: u64,
     impossible: Impossible,
+    /// Lines with a memory figure without a unit, and the first of them.
+    unitless: u64,
+    first_unitless: u64,
 }
 
 /// Lines with memory figures that cannot be, and the ranks that printed them.
@@ -137,6 +140,8 @@ impl<'c> StepReader<'c> {
             ownerless: 0,
             first_ownerless: 0,
             impossible: Impossible::default(),
+            unitless: 0,
+            first_unitless: 0,
         }
     }
 
@@ -229,9 +234,15 @@ impl<'c> StepReader<'c> {
         let named = printed.or(label.rank).or(local);
         if draft.has_impossible {
             self.impossible.add(first_line(&at), named.map(|(rank, _)| rank).or(self.file_rank));
-            if !draft.says_something() {
-                return;
+        }
+        if draft.has_unitless {
+            self.unitless = self.unitless.saturating_add(1);
+            if self.unitless == 1 {
+                self.first_unitless = first_line(&at);
             }
+        }
+        if (draft.has_impossible || draft.has_unitless) && !draft.says_something() {
+            return;
         }
         let (subject, owner) = match (named, certain) {
             (Some((rank, from)), otherwise) => (Subject::Rank(rank), Owner { from: Some(from), otherwise }),
@@ -310,6 +321,17 @@ impl<'c> StepReader<'c> {
             ));
         }
         warnings.extend(self.impossible.warning());
+        // Where other figures were read, a bare number beside them may be anything.
+        let has_memory = |record: &StepRecord| {
+            let figures = [record.allocated, record.peak_allocated, record.reserved, record.peak_reserved];
+            figures.iter().any(Option::is_some) || record.device_used.is_some()
+        };
+        if self.unitless > 0 && !records.iter().any(has_memory) {
+            warnings.push(format!(
+                "{} a memory figure without a unit, which was left out; print MB, MiB, GB or GiB behind the number",
+                lines_from(self.unitless, self.first_unitless, "has", "have")
+            ));
+        }
         if untrusted > 0 {
             warnings.push(format!(
                 "{} a number in front that is not the global rank (the same number stands for several processes), \

@@ -30,6 +30,8 @@ pub(super) struct Draft {
     pub(super) device_used: Option<Bytes>,
     /// A memory figure was printed that cannot be: not a number, negative, or more than any machine has.
     pub(super) has_impossible: bool,
+    /// A memory figure was printed whose unit nothing tells.
+    pub(super) has_unitless: bool,
     says_init: bool,
 }
 
@@ -45,7 +47,7 @@ impl Draft {
     }
 
     fn is_worth_keeping(&self) -> bool {
-        self.says_something() || self.has_impossible
+        self.says_something() || self.has_impossible || self.has_unitless
     }
 
     /// Whether it says more than that a figure cannot be.
@@ -419,10 +421,14 @@ impl<'t> Walk<'t> {
             Some(_) if parts.is_max_mem() || self.bare_mib => Some(MIB),
             _ => None,
         };
-        let Some(unit) = unit.or(self.unit).or_else(bare) else { return };
         if self.host {
             return;
         }
+        let Some(unit) = unit.or(self.unit).or_else(bare) else {
+            // Only beside a rank or a step: elsewhere a bare number may be anything.
+            self.draft.has_unitless |= self.draft.rank.is_some() || self.draft.step.is_some();
+            return;
+        };
         let Some(value) = Bytes::from_float(number.value, unit) else {
             self.draft.has_impossible = true;
             return;
@@ -778,6 +784,15 @@ mod tests {
     }
 
     #[test]
+    fn a_figure_without_a_unit_leaves_its_trace_beside_a_rank_or_a_step() {
+        for line in ["rank=0 step=3 peak=8000", "step 3 peak_mem: 8000", "rank=0 mem=12345"] {
+            let record = one(line);
+            assert!(record.has_unitless && !record.says_something(), "{line}: {record:?}");
+        }
+        assert_eq!(records("peak 3 of 5", None), []);
+    }
+
+    #[test]
     fn what_is_no_record() {
         for line in [
             "rank=3 AdamW state made by the first step: 9026MiB",
@@ -785,7 +800,6 @@ mod tests {
             "CPU Virtual Memory:  used = 36.72 GB, percent = 19.6%",
             "args: Namespace(batch_size=32, devices=2, fp16=True)",
             "Created device GPU:0 with 14814 MB memory",
-            "rank=0 mem=12345",
             "rank 0 throughput mem 5GB/s",
             "rank 0: train 320000 sentences, valid 92160 sentences",
         ] {

@@ -34,7 +34,7 @@ mod words;
 use crate::{ReadContext, ReadError, rank_from_name};
 use heap::Heap;
 use pickle::{Decoded, End};
-use rankscope_model::{ArtifactKind, Evidence, Provenance, SnapshotEvidence};
+use rankscope_model::{ArtifactKind, Evidence, MOST_BYTES, Provenance, SnapshotEvidence};
 use rows::{Top, Trace};
 use std::collections::HashSet;
 use std::io::BufRead;
@@ -86,9 +86,21 @@ pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Result<Evidence, 
     }
     let traces = traces(&heap, top, &mut warnings);
     let events: usize = traces.iter().map(|trace| trace.events.len()).sum();
-    let (devices, doubts) = summary::summarize(&heap, segments, &traces, ctx.limits.max_oom_events);
+    let (mut devices, doubts) = summary::summarize(&heap, segments, &traces, ctx.limits.max_oom_events);
     warnings.extend(doubts);
-    if devices.is_empty() {
+    let holds_nothing = devices.is_empty();
+    devices.retain(|device| {
+        let most = device.reserved.max(device.allocated).max(device.active);
+        if most > MOST_BYTES {
+            warnings.push(format!(
+                "{most} on device {} is more than any machine has, which is not possible: the snapshot is damaged, and \
+                 the figures of that device were left out",
+                device.device
+            ));
+        }
+        most <= MOST_BYTES
+    });
+    if holds_nothing {
         warnings.push(
             "the snapshot holds no CUDA memory and no events: it was taken before anything was allocated, or \
                        in a process without a GPU"

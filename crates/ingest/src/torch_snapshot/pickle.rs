@@ -60,7 +60,10 @@ pub(super) fn decode(input: &mut dyn BufRead) -> Result<Decoded, ReadError> {
         let (used, stopped) = machine.run(bytes, base)?;
         base = base.saturating_add(used as u64);
         if let Some(root) = stopped {
-            let follows = used < filled || input.fill_buf().is_ok_and(|more| !more.is_empty());
+            // Pages pad what they carry with NUL, and that is nothing.
+            let says_more = |bytes: &[u8]| bytes.iter().any(|byte| *byte != 0);
+            let rest = window.get(used..filled).unwrap_or_default();
+            let follows = says_more(rest) || input.fill_buf().is_ok_and(says_more);
             return Ok(Decoded { heap: machine.heap, end: End::Whole { root, more_from: follows.then_some(base) } });
         }
         if ended {
