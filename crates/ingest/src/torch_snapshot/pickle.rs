@@ -60,11 +60,8 @@ pub(super) fn decode(input: &mut dyn BufRead) -> Result<Decoded, ReadError> {
         let (used, stopped) = machine.run(bytes, base)?;
         base = base.saturating_add(used as u64);
         if let Some(root) = stopped {
-            // Pages pad what they carry with NUL, and that is nothing.
-            let says_more = |bytes: &[u8]| bytes.iter().any(|byte| *byte != 0);
-            let rest = window.get(used..filled).unwrap_or_default();
-            let follows = says_more(rest) || input.fill_buf().is_ok_and(says_more);
-            return Ok(Decoded { heap: machine.heap, end: End::Whole { root, more_from: follows.then_some(base) } });
+            let more_from = follows(window.get(used..filled).unwrap_or_default(), input).then_some(base);
+            return Ok(Decoded { heap: machine.heap, end: End::Whole { root, more_from } });
         }
         if ended {
             let offset = base.saturating_add(filled.saturating_sub(used) as u64);
@@ -74,6 +71,15 @@ pub(super) fn decode(input: &mut dyn BufRead) -> Result<Decoded, ReadError> {
         window.copy_within(used..filled, 0);
         filled = filled.saturating_sub(used);
     }
+}
+
+/// Whether anything is said behind the end of the pickle. Pages pad what they carry with NUL, and that is nothing. Apart
+/// from the loop above, which is compiled to faster code without it.
+#[cold]
+#[inline(never)]
+fn follows(rest: &[u8], input: &mut dyn BufRead) -> bool {
+    let says_more = |bytes: &[u8]| bytes.iter().any(|byte| *byte != 0);
+    says_more(rest) || input.fill_buf().is_ok_and(says_more)
 }
 
 /// Fills the window; true at the end of the file. A compressed file that breaks off ends there as well.
