@@ -1,7 +1,9 @@
 //! The seam between pages and the server: what a page may ask for, and what it is told of its request.
 
 use crate::accounts::{AuditLine, ProjectChoice, ProjectLine, RunProject, SetUp, Settings, UserLine};
-use rankscope_model::{Comparison, ItemNote, NodeStatus, Report, RunStanding, RunSummary, ShareInfo, SnapshotEvidence};
+use rankscope_model::{
+    Comparison, ItemNote, NodeStatus, Report, RunStanding, RunSummary, ShareInfo, SnapshotEvidence, UnixMicros,
+};
 use std::{future::Future, pin::Pin, sync::Arc};
 
 /// A boxed answer of a [`Backend`].
@@ -90,6 +92,21 @@ pub struct LiveNow {
     pub cursor: String,
     /// Agents must show a token that the operator has set.
     pub needs_token: bool,
+    /// Senders that try and are turned away, the newest first; for those who may do something about it.
+    pub turned_away: Vec<TurnedAway>,
+}
+
+/// An address from which somebody tries to send live data and may not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TurnedAway {
+    /// From where.
+    pub address: String,
+    /// The first and the last try.
+    pub times: (UnixMicros, UnixMicros),
+    /// How many tries.
+    pub count: u64,
+    /// It showed no token that is known here; else it may not send.
+    pub unknown_token: bool,
 }
 
 /// A share as its visitors see it.

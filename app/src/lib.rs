@@ -48,6 +48,7 @@ pub use accounts::{
 #[cfg(feature = "ssr")]
 pub use backend::{
     Backend, BackendError, BackendFuture, ComparedReports, LiveNow, NamedSnapshot, RequestFacts, SharedView, SiteFacts,
+    TurnedAway,
 };
 #[cfg(feature = "ssr")]
 pub use compare::standalone_comparison_html;

@@ -1,9 +1,15 @@
 //! The store as the pages see it.
 
 use crate::errors::ProblemKind;
-use crate::{live::Live, service::Service, store::StoreError};
-use rankscope_app::{Backend, BackendError, BackendFuture, ComparedReports, LiveNow, NamedSnapshot, SharedView};
-use rankscope_model::{ItemNote, Report, RunStanding, RunSummary, ShareInfo};
+use crate::{
+    live::{Live, Why},
+    service::Service,
+    store::StoreError,
+};
+use rankscope_app::{
+    Backend, BackendError, BackendFuture, ComparedReports, LiveNow, NamedSnapshot, SharedView, TurnedAway,
+};
+use rankscope_model::{ItemNote, Report, RunStanding, RunSummary, ShareInfo, UnixMicros};
 use std::sync::Arc;
 
 /// Implements the pages' seam over a service.
@@ -60,9 +66,16 @@ impl Backend for StoreBackend {
         Box::pin(async move {
             let Some(live) = self.live.clone() else { return Ok(LiveNow::default()) };
             let needs_token = live.token().is_some();
+            let turned_away = live.turned_away().into_iter().map(|told| TurnedAway {
+                address: told.address.to_canonical().to_string(),
+                times: (UnixMicros(told.first), UnixMicros(told.last)),
+                count: told.count,
+                unknown_token: told.why == Why::Token,
+            });
+            let turned_away = turned_away.collect();
             let nodes = tokio::task::spawn_blocking(move || live.nodes()).await;
             let (nodes, cursor) = nodes.map_err(|_| BackendError::Unavailable)?;
-            Ok(LiveNow { nodes, cursor, needs_token })
+            Ok(LiveNow { nodes, cursor, needs_token, turned_away })
         })
     }
 

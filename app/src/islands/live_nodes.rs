@@ -132,10 +132,14 @@ mod browser {
         }
 
         fn sum(&self, nodes: usize) {
-            let cards = dom::find_all(&self.list, ".gpu").len();
-            let (lost, out) =
-                (dom::find_all(&self.list, ".gpu.lost").len(), dom::find_all(&self.list, ".gpu.hot").len());
-            let text = crate::live::sum_words(nodes, cards, lost, out);
+            let count = |selector| dom::find_all(&self.list, selector).len();
+            let text = crate::live::sum_words(crate::live::Sum {
+                nodes,
+                silent: count(".node.stale"),
+                cards: count(".gpu"),
+                lost: count(".node:not(.stale) .gpu.lost"),
+                out: count(".node:not(.stale) .gpu.hot"),
+            });
             if let Some(sum) = dom::find::<HtmlElement>(&self.root, "[data-sum]") {
                 set_text(&sum, &text);
             }

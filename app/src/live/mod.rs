@@ -3,16 +3,59 @@
 
 pub mod heat;
 
-/// `64 nodes, 512 GPUs, 1 lost, 1 stands out`: above all nodes. The same on the server and in the browser.
-pub fn sum_words(nodes: usize, cards: usize, lost: usize, out: usize) -> String {
+/// What is said above all nodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sum {
+    /// Nodes, silent ones included.
+    pub nodes: usize,
+    /// Those of them of which there is no word.
+    pub silent: usize,
+    /// GPUs of all.
+    pub cards: usize,
+    /// GPUs that are lost, of nodes that speak: of the others only the past is known.
+    pub lost: usize,
+    /// GPUs that stand out, of nodes that speak.
+    pub out: usize,
+}
+
+/// `64 nodes, 1 of them silent, 512 GPUs, 1 lost, 1 stands out`. The same on the server and in the browser.
+pub fn sum_words(sum: Sum) -> String {
     use crate::words::count;
+    let Sum { nodes, silent, cards, lost, out } = sum;
+    let silent = match silent {
+        0 => String::new(),
+        all if all == nodes && nodes > 1 => ", all of them silent".to_owned(),
+        _ if nodes == 1 => ", silent".to_owned(),
+        n => format!(", {n} of them silent"),
+    };
     let lost = if lost > 0 { format!("{lost} lost, ") } else { String::new() };
     let stands = match out {
         0 => "none stands out".to_owned(),
         1 => "1 stands out".to_owned(),
         n => format!("{n} stand out"),
     };
-    format!("{}, {}, {lost}{stands}", count(nodes, "node"), count(cards, "GPU"))
+    format!("{}{silent}, {}, {lost}{stands}", count(nodes, "node"), count(cards, "GPU"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_silent_is_said_and_does_not_count_as_now() {
+        let sum = Sum { nodes: 64, silent: 0, cards: 512, lost: 1, out: 2 };
+        assert_eq!(sum_words(sum), "64 nodes, 512 GPUs, 1 lost, 2 stand out");
+        assert_eq!(
+            sum_words(Sum { silent: 3, lost: 0, out: 0, ..sum }),
+            "64 nodes, 3 of them silent, 512 GPUs, none stands out"
+        );
+        let one = Sum { nodes: 1, silent: 1, cards: 8, lost: 0, out: 0 };
+        assert_eq!(sum_words(one), "1 node, silent, 8 GPUs, none stands out");
+        assert_eq!(
+            sum_words(Sum { nodes: 2, silent: 2, ..one }),
+            "2 nodes, all of them silent, 8 GPUs, none stands out"
+        );
+    }
 }
 
 #[cfg(feature = "ssr")]

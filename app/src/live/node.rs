@@ -18,10 +18,20 @@ pub fn live_node_html(status: &NodeStatus) -> String {
 
 /// `64 nodes, 512 GPUs, 1 lost, 1 stands out`.
 pub fn summary(nodes: &[NodeStatus]) -> String {
-    let cards = || nodes.iter().flat_map(|node| &node.devices);
-    let lost = cards().filter(|device| device.state == Some(LiveStateKind::Lost)).count();
-    let out = cards().filter(|device| device.outlier).count();
-    super::sum_words(nodes.len(), cards().count(), lost, out)
+    let speaks = |node: &&NodeStatus| !is_stale(node);
+    let of_now = || nodes.iter().filter(speaks).flat_map(|node| &node.devices);
+    super::sum_words(super::Sum {
+        nodes: nodes.len(),
+        silent: nodes.iter().filter(|node| is_stale(node)).count(),
+        cards: nodes.iter().map(|node| node.devices.len()).sum(),
+        lost: of_now().filter(|device| device.state == Some(LiveStateKind::Lost)).count(),
+        out: of_now().filter(|device| device.outlier).count(),
+    })
+}
+
+/// Whether what is shown of a node is its past.
+fn is_stale(status: &NodeStatus) -> bool {
+    status.silent || status.ended
 }
 
 /// One node.
@@ -35,7 +45,7 @@ pub fn node_card(status: &NodeStatus) -> AnyView {
     let state = state.map(|word| {
         view! { <span class="node-state">{icons::warning()}{word}<time datetime=words::time_iso(status.heard_at)>{words::clock(status.heard_at)}</time>"; last known state"</span> }
     });
-    let is_stale = status.silent || status.ended;
+    let is_stale = is_stale(status);
     // The same markup goes to everybody; the page hides it from those who may not.
     let remove = is_stale.then(|| {
         view! {

@@ -3,13 +3,17 @@
 use super::message::{Sought, message};
 use super::{backend, base_url, head};
 use crate::accounts::may_edit;
-use crate::backend::{BackendError, LiveNow};
+use crate::backend::{BackendError, LiveNow, TurnedAway};
 use crate::document::TopBar;
 use crate::islands::LiveNodes;
 use crate::live::{node_card, summary};
 use crate::report::code_block;
+use crate::{icons, words};
 use leptos::prelude::*;
 use leptos_meta::{Meta, Title};
+
+/// Addresses that are named; of more their number says enough.
+const TURNED_AWAY_SHOWN: usize = 5;
 
 /// The nodes as they are now; an island keeps them moving.
 #[component]
@@ -33,6 +37,7 @@ fn page(now: &LiveNow) -> AnyView {
         <Meta name="robots" content="noindex"/>
     });
     let cards = now.nodes.iter().map(node_card).collect_view();
+    let turned_away = turned_away(&now.turned_away);
     let (sum, cursor, empty, has_nodes) = (summary(&now.nodes), now.cursor.clone(), empty(now), !now.nodes.is_empty());
     view! {
         <TopBar/>
@@ -43,6 +48,7 @@ fn page(now: &LiveNow) -> AnyView {
                     <p class="live-sum" data-sum="">{sum}</p>
                     <p class="live-link" role="status" data-link="">"As of now. "<a href="/live">"Refresh"</a></p>
                 </div>
+                {turned_away}
                 <div class="nodes" class:editable=may_edit() data-nodes="" data-since=cursor>{cards}</div>
                 <div class="live-empty" data-empty="" hidden=has_nodes>{empty}</div>
             </LiveNodes>
@@ -55,6 +61,31 @@ fn page(now: &LiveNow) -> AnyView {
 const START: &str = "head -c 32 /dev/urandom | base64 > FILE && chmod 600 FILE\nrankscope serve --agent-token-file FILE --listen 0.0.0.0:3000";
 /// What comes of it.
 const FIRST_START: &str = "The first start on such an address prints a link for the first administrator: from then on people sign in, and agents show the token.";
+
+/// Who tries to send and may not: a node that is missing is looked for here.
+fn turned_away(list: &[TurnedAway]) -> Option<AnyView> {
+    let time = |at| view! { <time datetime=words::time_iso(at)>{words::clock(at)}</time> };
+    let lines = list.iter().take(TURNED_AWAY_SHOWN).map(|one| {
+        let (first, last) = one.times;
+        let (why, what) = if one.unknown_token {
+            ("it shows no token that this server knows.", "Look at the file that its --token-file names.")
+        } else {
+            ("it may not send live data here.", "Its token is for something else, or this server was started without --agent-token-file.")
+        };
+        let when = if one.count == 1 {
+            view! { "once, at "{time(last)} }.into_any()
+        } else {
+            view! { {format!("{} times, from ", one.count)}{time(first)}" to "{time(last)} }.into_any()
+        };
+        view! { <li>{icons::warning()}"A sender at "<b><bdi>{one.address.clone()}</bdi></b>" was turned away "{when}": "{why}" "<span class="dim">{what}</span></li> }
+    });
+    let lines = lines.collect_view();
+    let more = list.len().saturating_sub(TURNED_AWAY_SHOWN);
+    let more = (more > 0).then(|| view! { <li class="dim">{format!("And {}.", words::count(more, "other address").replace("addresss", "addresses"))}</li> });
+    (!list.is_empty()).then(|| {
+        view! { <ul class="turned-away" aria-label="Senders that were turned away">{lines}{more}</ul> }.into_any()
+    })
+}
 
 /// How to begin.
 fn empty(now: &LiveNow) -> AnyView {

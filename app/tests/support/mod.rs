@@ -106,7 +106,9 @@ impl Backend for Memory {
 
     fn live(&self) -> BackendFuture<'_, LiveNow> {
         let nodes = self.nodes.clone();
-        Box::pin(async move { Ok(LiveNow { nodes, cursor: "e-7".into(), needs_token: false }) })
+        Box::pin(
+            async move { Ok(LiveNow { nodes, cursor: "e-7".into(), needs_token: false, turned_away: Vec::new() }) },
+        )
     }
 
     fn goes_on(&self, run_id: String) -> BackendFuture<'_, Option<RunStanding>> {

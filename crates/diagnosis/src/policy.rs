@@ -112,8 +112,10 @@ pub struct Policy {
     pub max_causes: usize,
     /// From this (summed over causes with the same mechanism) the headline says `because`.
     pub sure: f64,
-    /// From this it says `probably because`; below, that it is not settled.
+    /// From this it says `probably because`.
     pub likely: f64,
+    /// From this it says `possibly because`; below, that it is not settled.
+    pub leaning: f64,
     /// Points kept per line of the timeline.
     pub timeline_points: usize,
     /// Lines kept in the timeline.
@@ -180,7 +182,8 @@ impl Default for Policy {
             confidence_cap: 0.97,
             max_causes: 6,
             sure: 0.75,
-            likely: 0.45,
+            likely: 0.65,
+            leaning: 0.45,
             timeline_points: 2000,
             timeline_lines: 1024,
             max_refs: 16,

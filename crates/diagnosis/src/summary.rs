@@ -106,13 +106,17 @@ fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next, failed:
     if let Some((_, mechanism)) = first.zip(mechanism.as_ref()).filter(|(cause, _)| is_beside(cause)) {
         return with(format!("{} Beside it: {}", unsettled(), mechanism.alone), failed) + &settle(next);
     }
-    let Some((cause, mechanism)) = first.zip(mechanism).filter(|_| confidence >= case.policy.likely) else {
+    let Some((cause, mechanism)) = first.zip(mechanism).filter(|_| confidence >= case.policy.leaning) else {
         let candidate = first.map_or_else(String::new, |cause| {
             format!(" One thing that would look like this: {}.", words::lower_first(cause.label.title()))
         });
         return with(format!("{}{candidate}", unsettled()), failed) + &settle(next);
     };
-    let link = if confidence >= case.policy.sure { "because" } else { "probably because" };
+    let link = match confidence {
+        sure if sure >= case.policy.sure => "because",
+        likely if likely >= case.policy.likely => "probably because",
+        _ => "possibly because",
+    };
     let figures = figures.map_or_else(String::new, |figures| format!(": {figures}"));
     let mut text = format!("{head} {link} {}{figures}.", mechanism.because);
     let explained = mechanism.explained.map(|bytes| {
@@ -289,7 +293,7 @@ fn inconclusive(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next, fail
             .to_owned();
     } else {
         match mechanism(causes, ledger) {
-            Some(m) if mechanism_confidence(causes, ledger) >= case.policy.likely => {
+            Some(m) if mechanism_confidence(causes, ledger) >= case.policy.leaning => {
                 return with(m.alone, failed) + &settle(next);
             }
             _ => nothing_to_compare(case, ledger),
@@ -391,7 +395,7 @@ fn with_figures(case: &Case) -> BTreeSet<Subject> {
 
 /// Adds what is known of the first cause when it is at least likely.
 fn with_side_note(case: &Case, head: String, causes: &[Cause], ledger: &Ledger) -> String {
-    let note = mechanism(causes, ledger).filter(|_| mechanism_confidence(causes, ledger) >= case.policy.likely);
+    let note = mechanism(causes, ledger).filter(|_| mechanism_confidence(causes, ledger) >= case.policy.leaning);
     match note {
         Some(mechanism) => format!("{head} {}", mechanism.alone),
         None => head,

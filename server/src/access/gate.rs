@@ -13,6 +13,7 @@ use crate::{
     accounts::{Accounts, DEFAULT_PROJECT, Role, Scope, Throttle},
     errors::{Problem, ProblemKind, Result},
     http::AppState,
+    live::Why,
 };
 use axum::{
     body::Body,
@@ -116,10 +117,13 @@ pub async fn gate(State(state): State<AppState>, request: Request, next: Next) -
     let (mut parts, body) = request.into_parts();
     let for_machines = parts.uri.path().starts_with("/api/");
     let row = find(&parts.method, parts.uri.path());
-    match admit(&state, &mut parts).await {
-        Ok(client) => {
+    let client = state.gate.proxies.client(&parts.extensions, &parts.headers);
+    parts.extensions.insert(Client(client));
+    match admit(&state, &mut parts, client).await {
+        Ok(()) => {
             let is_owners_alone = parts.extensions.get() == Some(&Principal::SingleUser);
             let response = next.run(Request::from_parts(parts, body)).await;
+            note_sender(&state, row, client, response.extensions().get::<ProblemKind>());
             if row.is_some_and(|row| is_wrong_guess(row, &response)) {
                 let problem = state.gate.wrong_guess(client, Problem::not_found());
                 if problem.kind() == ProblemKind::TooManyTries {
@@ -130,6 +134,7 @@ pub async fn gate(State(state): State<AppState>, request: Request, next: Next) -
         }
         Err(problem) if for_machines => {
             let kind = problem.kind();
+            note_sender(&state, row, client, Some(&kind));
             let mut response = problem.into_response();
             if kind == ProblemKind::SignInNeeded {
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -185,13 +190,24 @@ fn login_address(uri: &Uri) -> String {
     address
 }
 
-async fn admit(state: &AppState, parts: &mut Parts) -> Result<IpAddr> {
-    let client = state.gate.proxies.client(&parts.extensions, &parts.headers);
-    parts.extensions.insert(Client(client));
+/// A sender that is turned away for what it shows; its node would else be missing without a word.
+fn note_sender(state: &AppState, row: Option<&Row>, client: IpAddr, kind: Option<&ProblemKind>) {
+    let why = match kind {
+        Some(ProblemKind::TokenMissing | ProblemKind::SignInNeeded) => Why::Token,
+        // A token of a project that takes no live data learns no more than that there is nothing.
+        Some(ProblemKind::SenderNotAllowed | ProblemKind::NotAllowed | ProblemKind::NotFound) => Why::MayNot,
+        _ => return,
+    };
+    if let Some(live) = state.live.as_ref().filter(|_| is_for_senders(row)) {
+        live.turn_away(client, why);
+    }
+}
+
+async fn admit(state: &AppState, parts: &mut Parts, client: IpAddr) -> Result<()> {
     let (who, granted) = decide(state, parts, client).await?;
     parts.extensions.insert(who);
     parts.extensions.insert(granted);
-    Ok(client)
+    Ok(())
 }
 
 async fn decide(state: &AppState, parts: &Parts, client: IpAddr) -> Result<(Principal, Granted)> {

@@ -115,11 +115,16 @@ impl Backend for Scoped {
     }
 
     fn live(&self) -> BackendFuture<'_, LiveNow> {
-        if self.who.role_in(DEFAULT_PROJECT).is_some() {
-            self.inner.live()
-        } else {
-            Box::pin(async { Ok(LiveNow::default()) })
-        }
+        let Some(role) = self.who.role_in(DEFAULT_PROJECT) else {
+            return Box::pin(async { Ok(LiveNow::default()) });
+        };
+        Box::pin(async move {
+            let mut now = self.inner.live().await?;
+            if role < Role::Editor {
+                now.turned_away.clear();
+            }
+            Ok(now)
+        })
     }
 
     fn goes_on(&self, run_id: String) -> BackendFuture<'_, Option<RunStanding>> {

@@ -25,6 +25,7 @@ pub struct Counters {
     duplicate_lines: AtomicU64,
     gaps: AtomicU64,
     refused: AtomicU64,
+    turned_away: AtomicU64,
     impossible: AtomicU64,
     dropped_lines: AtomicU64,
     dropped_samples: AtomicU64,
@@ -42,6 +43,7 @@ impl Default for Counters {
             duplicate_lines: AtomicU64::default(),
             gaps: AtomicU64::default(),
             refused: AtomicU64::default(),
+            turned_away: AtomicU64::default(),
             impossible: AtomicU64::default(),
             dropped_lines: AtomicU64::default(),
             dropped_samples: AtomicU64::default(),
@@ -117,6 +119,11 @@ impl Counters {
         self.refused.fetch_add(1, Relaxed);
     }
 
+    /// A sender was turned away before its batch was looked at.
+    pub fn turned_away(&self) {
+        self.turned_away.fetch_add(1, Relaxed);
+    }
+
     /// Readings of kept batches that cannot be, and were left out.
     pub fn impossible(&self, readings: u64) {
         self.impossible.fetch_add(readings, Relaxed);
@@ -148,6 +155,11 @@ impl Counters {
             ("rankscope_live_duplicate_lines_total", "Lines that came again and counted once.", &self.duplicate_lines),
             ("rankscope_live_gaps_total", "Batches sent back because lines before them are missing.", &self.gaps),
             ("rankscope_live_refused_total", "Batches that were not kept.", &self.refused),
+            (
+                "rankscope_live_turned_away_total",
+                "Requests of senders that showed no token that counts here.",
+                &self.turned_away,
+            ),
             (
                 "rankscope_live_impossible_readings_total",
                 "Readings of kept batches that cannot be, and were left out.",

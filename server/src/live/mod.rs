@@ -5,6 +5,7 @@
 
 pub use hub::{Notice, ended_event};
 pub use runs::{Follower, follow};
+pub use turned_away::Why;
 pub use webhook::Webhook;
 
 pub mod batch;
@@ -25,6 +26,7 @@ pub mod state;
 mod tellings;
 #[cfg(test)]
 mod testing;
+mod turned_away;
 mod view;
 mod webhook;
 mod window;
@@ -42,6 +44,7 @@ use state::State;
 use std::{
     collections::{BTreeSet, HashMap},
     io::{self, Write},
+    net::IpAddr,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
@@ -51,6 +54,7 @@ use tokio::{
     task::JoinHandle,
     time::timeout,
 };
+use turned_away::{Told, TurnedAway};
 use writer::{Answer, Job, Writer};
 
 /// Batches that may wait for the disk.
@@ -121,6 +125,7 @@ pub struct Live {
     runs: Mutex<HashMap<String, LiveRunRef>>,
     silent: Mutex<BTreeSet<String>>,
     removed: Mutex<Removed>,
+    turned_away: Mutex<TurnedAway>,
     hub: Hub,
     counters: Arc<Counters>,
     folder: PathBuf,
@@ -147,6 +152,7 @@ impl Live {
             runs: Mutex::default(),
             silent: Mutex::default(),
             removed: Mutex::new(removed),
+            turned_away: Mutex::default(),
             hub: Hub::new(),
             counters,
             folder: folder.to_path_buf(),
@@ -312,6 +318,23 @@ impl Live {
         let medians = view::medians(&state);
         let nodes = state.nodes().iter().map(|(name, node)| view::node_status(name, node, &runs, &medians, now));
         (nodes.collect(), self.hub.cursor(state.version()))
+    }
+
+    /// Takes note of a sender that was turned away, for those who wonder where a node is.
+    pub fn turn_away(&self, address: IpAddr, why: Why) {
+        self.counters.turned_away();
+        if lock(&self.turned_away).note(address, why, now().0) {
+            let why = match why {
+                Why::Token => "it shows no token that this server knows",
+                Why::MayNot => "it may not send live data here",
+            };
+            tracing::warn!(%address, "a sender was turned away: {why}");
+        }
+    }
+
+    /// Senders that try and are turned away, the newest first.
+    pub fn turned_away(&self) -> Vec<Told> {
+        lock(&self.turned_away).told(now().0)
     }
 
     /// What is counted, as Prometheus text.

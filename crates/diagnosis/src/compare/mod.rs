@@ -84,7 +84,7 @@ fn outcome(
     let settled = matches!(head.diagnosis.verdict, Verdict::Balanced | Verdict::UniformPressure);
     let first = base.diagnosis.causes.first().map(|cause| cause.label);
     let remains = causes.iter().any(|cause| {
-        let is_meant = Some(cause.label) == first || cause.head_confidence >= policy.likely;
+        let is_meant = Some(cause.label) == first || cause.head_confidence >= policy.leaning;
         cause.fate == CauseFate::Remains && is_meant
     });
     let uneven_input = ground.input.is_even_now == Some(false) && ground.input_was_uneven(policy);

@@ -20,7 +20,7 @@ pub(super) fn sentence(
     match outcome {
         Outcome::Fixed => fixed(ground),
         Outcome::Partly => partly(ground, causes, policy),
-        Outcome::NotFixed => not_fixed(base, ground, causes, policy.likely),
+        Outcome::NotFixed => not_fixed(base, ground, causes, policy.leaning),
         Outcome::CannotTell => cannot_tell(base, head, ground, doubts),
     }
 }
@@ -123,14 +123,14 @@ fn partly(ground: &Ground, causes: &[ComparedCause], policy: &Policy) -> String 
     if rest.is_empty() { format!("{head_text}.") } else { format!("{head_text}; {}.", rest.join("; ")) }
 }
 
-fn not_fixed(base: Side, ground: &Ground, causes: &[ComparedCause], likely: f64) -> String {
+fn not_fixed(base: Side, ground: &Ground, causes: &[ComparedCause], leaning: f64) -> String {
     let (Some(before_figures), Some(head)) = (&ground.base, &ground.head) else { return "Not fixed.".to_owned() };
     let is = if head.heaviest.len() == 1 { "is" } else { "are" };
     if base.diagnosis.verdict != Verdict::Imbalance || before_figures.is_even() {
         return format!("Worse: the run before was even; now {} {is} {} above the others.", who(head), head.gap);
     }
     // A rival that only comes forward because the run after says less is nothing new.
-    let new = causes.iter().find(|cause| cause.fate == CauseFate::New && cause.head_confidence >= likely);
+    let new = causes.iter().find(|cause| cause.fate == CauseFate::New && cause.head_confidence >= leaning);
     let new = new.map_or_else(String::new, |cause| format!(" New: {}.", words::lower_first(cause.label.title())));
     if head.heaviest.iter().any(|heavy| before_figures.heaviest.contains(heavy)) {
         return format!(
