@@ -28,6 +28,8 @@ const CALM: f64 = 0.04;
 const FAR_ABOVE: f64 = 2.0;
 /// Who is far above at this part of all such moments is always the same one.
 const MOSTLY: f64 = 0.7;
+/// From so many moments on "each time" is said of them.
+const OFTEN: usize = 3;
 /// Of that many parts of the axis the last one must be calm for what was before it to be told as past.
 const PAST_AFTER: usize = 10;
 /// Places of all ranks together that the words are made of, at most: beyond, moments are taken together.
@@ -343,10 +345,14 @@ impl<'a> Plan<'a> {
             (0, ..) => "nobody is far above the median".to_owned(),
             (1, [(one, _)], _) => format!("{one} {is} far above the median at one moment only"),
             (n, _, [_, ..]) if always.len() <= 8 => {
-                // Who stands out at half of all moments is not always heavy: only never another.
-                let how = if n == self.compared { "always" } else { "each time" };
+                // Who stands out at half of all moments is not always heavy: only never another. Two moments are no habit.
+                let how = match n {
+                    n if n == self.compared => "always the same: ",
+                    n if n >= OFTEN => "each time the same: ",
+                    _ => "",
+                };
                 let verb = if always.len() == 1 { is } else { are };
-                format!("{how} the same: {} {verb} far above the median at {}", words::named(&always), of(n))
+                format!("{how}{} {verb} far above the median at {}", words::named(&always), of(n))
             }
             (n, hot, []) if n > 1 => {
                 format!("taking turns: {} {are} far above the median, at {}", words::count(&subjects(hot)), of(n))

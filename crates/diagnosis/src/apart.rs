@@ -6,7 +6,7 @@
 use crate::case::Case;
 use crate::combine::Ledger;
 use crate::policy::weight;
-use rankscope_model::{CauseLabel, Quantity};
+use rankscope_model::{Bytes, CauseLabel, Quantity};
 
 /// Causes that fill a card with memory of other processes than the one at home there.
 const BY_OTHERS: [CauseLabel; 9] = [
@@ -23,27 +23,63 @@ const BY_OTHERS: [CauseLabel; 9] = [
 
 /// The label stands beside the gap that is compared, and cannot explain it.
 pub(crate) fn is_beside(case: &Case, label: CauseLabel) -> bool {
-    let of_allocator = |quantity| {
-        matches!(
-            quantity,
-            Quantity::Allocated
-                | Quantity::PeakAllocated
-                | Quantity::Reserved
-                | Quantity::PeakReserved
-                | Quantity::Active
-                | Quantity::Requested
-        )
-    };
-    let is_compared = |(comparison, spread): &(crate::imbalance::Comparison, crate::imbalance::Spread)| {
-        spread.stands_out() && of_allocator(comparison.quantity)
-    };
-    BY_OTHERS.contains(&label) && case.main.as_ref().is_some_and(is_compared)
+    let Some(gap) = gap_of_allocator(case) else { return false };
+    match label {
+        CauseLabel::HardcodedOrDefaultDevice => strays(case).is_some_and(|strays| is_too_little(case, strays, gap)),
+        label => BY_OTHERS.contains(&label),
+    }
+}
+
+/// The gap, where it is one of figures that a rank's own allocator tells.
+fn gap_of_allocator(case: &Case) -> Option<u64> {
+    let (comparison, spread) = case.main.as_ref()?;
+    let is_of_allocator = matches!(
+        comparison.quantity,
+        Quantity::Allocated
+            | Quantity::PeakAllocated
+            | Quantity::Reserved
+            | Quantity::PeakReserved
+            | Quantity::Active
+            | Quantity::Requested
+    );
+    (is_of_allocator && spread.stands_out()).then(|| spread.gap())
+}
+
+/// What code that names one device would put there in every process, the rank at home on it included: no more than one
+/// process that is at home elsewhere holds there besides its context. `None` where no such row has a size.
+fn strays(case: &Case) -> Option<u64> {
+    let (_, view) = case.focus()?;
+    let rows = view.gpus.iter().flat_map(|gpu| view.visitors(gpu.subject, case.policy));
+    let most = rows.filter_map(|row| row.used).max()?;
+    Some(most.0.saturating_sub(case.policy.context_least.0))
+}
+
+/// Rows that may well be nothing but contexts would have to be most of the gap; tensors have to be a part of it.
+fn is_too_little(case: &Case, strays: u64, gap: u64) -> bool {
+    let could_be_contexts = strays <= case.policy.context_max.0.saturating_sub(case.policy.context_least.0);
+    let least = if could_be_contexts { case.policy.explains_most } else { case.policy.explains_little };
+    (strays as f64) < gap as f64 * least
+}
+
+/// How much of the gap rows of visitors explain that hold `sum` together. What others hold fills the card; of what the
+/// rank's own allocator holds they only show how much the same code put there in each process.
+pub(crate) fn explained_by_visitors(case: &Case, sum: Option<u64>) -> Option<u64> {
+    if gap_of_allocator(case).is_some() { strays(case) } else { sum }
 }
 
 /// Says so against every such label that anything speaks for.
 pub(crate) fn hold_apart(case: &Case, ledger: &mut Ledger) {
     for label in ledger.supported(f64::MIN_POSITIVE).into_iter().filter(|label| is_beside(case, *label)) {
-        let text = "What other processes hold on the card is no part of what PyTorch holds in this one: it cannot be this gap.";
+        let mut text =
+            "What other processes hold on the card is no part of what PyTorch holds in this one: it cannot be this gap."
+                .to_owned();
+        if let Some(strays) = strays(case).filter(|_| label == CauseLabel::HardcodedOrDefaultDevice) {
+            text = format!(
+                "What other processes hold on the card is no part of what PyTorch holds in this one. The same code would \
+                 put no more than {} there in each process, which cannot be this gap.",
+                Bytes(strays)
+            );
+        }
         ledger.signal(&[label], -weight::STRONG, text, &[]);
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::case::Case;
 use crate::imbalance::Source;
-use rankscope_model::{Collect, Item, Phase, Subject, Verdict};
+use rankscope_model::{Collect, Item, Phase, Quantity, Subject, Verdict};
 use std::collections::BTreeSet;
 
 fn ask(what: &str, command: &str) -> Collect {
@@ -238,6 +238,24 @@ pub(crate) fn is_given(case: &Case, wanted: &Collect) -> bool {
         || (*wanted == step_line() && case.input.steps > 0)
         || (*wanted == phase_line() && phases())
         || (*wanted == snapshots() && snapshot_ranks() >= 2)
+}
+
+/// Of what a step line tells, the lines that were given may lack the batch alone.
+pub(crate) fn ask_for_the_rest(case: &Case, wanted: &mut Collect) {
+    let tells_memory = || {
+        let (source, quantity) = match &case.main {
+            Some((comparison, _)) => (&comparison.source, comparison.quantity),
+            None => return false,
+        };
+        matches!(source, Source::Steps | Source::Step(_))
+            && matches!(quantity, Quantity::PeakAllocated | Quantity::Allocated)
+    };
+    if *wanted == step_line() && case.input.steps == 0 && tells_memory() {
+        wanted.what =
+            "The shape of each rank's batch beside its memory, which the lines so far tell alone; let the line in \
+            the training loop print it too and keep the output of all ranks."
+                .to_owned();
+    }
 }
 
 fn verified(verdict: Verdict, seen: Seen) -> Vec<Collect> {

@@ -69,6 +69,7 @@ pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
     apart::hold_apart(&case, &mut ledger);
     let verdict = imbalance::verdict(&case);
     questions::input_or_burden(&case, verdict, &mut ledger);
+    questions::where_it_is_read(&case, verdict, &mut ledger);
     after::note(&case, &mut ledger);
     note_left_out(&case, &mut ledger);
     traces::note_traced(&case, &mut ledger);
@@ -285,6 +286,7 @@ fn entry(
     if collect.iter().any(|wanted| !collect::is_given(case, wanted)) {
         collect.retain(|wanted| !collect::is_given(case, wanted));
     }
+    collect.iter_mut().for_each(|wanted| collect::ask_for_the_rest(case, wanted));
     ChecklistEntry {
         stage: item.stage().number(),
         item,

@@ -348,7 +348,7 @@ fn foreign_rows(case: &Case, index: usize, view: &TableView, ledger: &mut Ledger
         &Mechanism {
             because: format!("{owners} {doing}"),
             alone: format!("{} also {holds} {size_text} on {places}{nobody}.", words::capital(&owners)),
-            explained: sum,
+            explained: crate::apart::explained_by_visitors(case, sum),
         },
     );
     ledger.fills(family, card);
