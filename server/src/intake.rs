@@ -73,21 +73,15 @@ pub async fn receive(form: Form, store: &Store, limits: &Limits) -> Result<Uploa
                 upload.project = Some(project.trim().to_owned()).filter(|project| !project.is_empty());
             }
             "text" => {
-                let (text, is_whole) = form.text(limits.max_text_bytes).await?;
-                if !is_whole {
-                    let limit = size(limits.max_text_bytes as u64);
-                    let detail = format!("Pasted text is limited to {limit}. Upload it as a file instead.");
-                    return Err(Problem::new(ProblemKind::RequestTooLarge, detail));
-                }
-                if !text.trim().is_empty() {
-                    let mut file = Spool::new(store)?;
-                    file.push(text.into()).await?;
-                    upload.add(file.finish(PASTED_NAME.into()).await?, limits)?;
+                // As long as a file may be: who has a long log at hand may paste it.
+                let (text, is_blank) = form.file(PASTED_NAME, store).await?;
+                if !is_blank {
+                    upload.add(text, limits)?;
                 }
             }
             // A form without a chosen file still sends one field, with an empty name and no bytes.
             "files" | "file" => {
-                let file = form.file(head.file_name.as_deref().unwrap_or_default(), store).await?;
+                let (file, _) = form.file(head.file_name.as_deref().unwrap_or_default(), store).await?;
                 if file.bytes > 0 || !file.name.is_empty() {
                     upload.add(file, limits)?;
                 }
@@ -155,11 +149,14 @@ impl Arriving<'_> {
         self.form.chunk().await.map_err(|error| refusal(error, self.limits))
     }
 
-    async fn file(&mut self, name: &str, store: &Store) -> Result<Received> {
+    /// A part as a file, and whether it has nothing but white space.
+    async fn file(&mut self, name: &str, store: &Store) -> Result<(Received, bool)> {
         let limits = self.limits;
         let name = clean_name(&sent_name(name), limits.max_name_chars).unwrap_or_default();
         let mut spool = Spool::new(store)?;
+        let mut is_blank = true;
         while let Some(chunk) = self.chunk().await? {
+            is_blank = is_blank && chunk.trim_ascii().is_empty();
             if spool.bytes + chunk.len() as u64 > limits.max_file_bytes {
                 let arrived = spool.bytes + chunk.len() as u64 + self.pass().await?;
                 let reason = format!(
@@ -167,11 +164,12 @@ impl Arriving<'_> {
                     size(limits.max_file_bytes),
                     size(arrived),
                 );
-                return Ok(Received { name, bytes: arrived, sha256: String::new(), content: Err(reason) });
+                let refused = Received { name, bytes: arrived, sha256: String::new(), content: Err(reason) };
+                return Ok((refused, false));
             }
             spool.push(chunk).await?;
         }
-        spool.finish(name).await
+        Ok((spool.finish(name).await?, is_blank))
     }
 
     /// The first `max_bytes` of a part, and whether they are all of it.
@@ -372,7 +370,6 @@ mod tests {
             max_file_bytes: 1000,
             max_request_bytes: 5000,
             max_files: 3,
-            max_text_bytes: 100,
             upload_idle: Duration::from_millis(50),
             ..Limits::default()
         }
@@ -437,7 +434,7 @@ mod tests {
         assert_eq!(kind(&[("files", Some(""), b""), ("text", None, b"  \n")]).await, ProblemKind::NothingUploaded);
         assert_eq!(kind(&[("files", Some("a"), b"")]).await, ProblemKind::NothingUploaded);
         assert_eq!(kind(&[("files", Some("a"), &[0; 2000])]).await, ProblemKind::FileTooLarge);
-        assert_eq!(kind(&[("text", None, &[b'x'; 101])]).await, ProblemKind::RequestTooLarge);
+        assert_eq!(kind(&[("text", None, &[b'x'; 1001])]).await, ProblemKind::FileTooLarge);
         assert_eq!(kind(&[("files", Some("a"), &[0; 6000])]).await, ProblemKind::RequestTooLarge);
         assert_eq!(kind(&[("files", Some("a"), &b"1"[..]); 4]).await, ProblemKind::TooManyFiles);
         assert_eq!(kind(&[("text", None, &b"1"[..]); 4]).await, ProblemKind::TooManyFiles);

@@ -13,8 +13,6 @@ pub struct Limits {
     pub max_request_bytes: u64,
     /// Files in one request.
     pub max_files: usize,
-    /// Longest pasted text.
-    pub max_text_bytes: usize,
     /// Longest title, in characters; the rest is cut off.
     pub max_title_chars: usize,
     /// Longest display name of a file, in characters; of a longer one the end is kept.
@@ -51,7 +49,6 @@ impl Default for Limits {
             max_file_bytes: 2 * GIB,
             max_request_bytes: 8 * GIB,
             max_files: 2048,
-            max_text_bytes: 2 << 20,
             max_title_chars: 200,
             max_name_chars: 240,
             max_note_chars: 4000,

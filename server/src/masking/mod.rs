@@ -140,6 +140,23 @@ mod tests {
     }
 
     #[test]
+    fn models_of_a_hub_are_named_nowhere_nor_are_classes_after_them() {
+        let claims = [
+            "model = KestrelForCausalLM.from_pretrained(\"quandt-lab/kestrel-7b\")",
+            "accelerate launch train.py --model_name_or_path quandt-lab/merlin_chat-2 --bf16",
+            "rate 3/4 of model width/height",
+        ];
+        let masked = masked(&with(&claims, &["train.py"])).unwrap();
+        let text = serde_json::to_string(&masked).unwrap().to_lowercase();
+        for gone in ["quandt", "kestrel", "merlin"] {
+            assert!(!text.contains(gone), "{gone} in {text}");
+        }
+        assert!(masked.diagnosis.findings[0].claim.contains("ForCausalLM.from_pretrained(\"name-"));
+        assert!(masked.diagnosis.findings[1].claim.ends_with(" --bf16"));
+        assert_eq!(masked.diagnosis.findings[2].claim, claims[2]);
+    }
+
+    #[test]
     fn a_title_keeps_the_words_that_name_nobody() {
         let masked = |title: &str| {
             let mut report = with(&["x"], &["alice-node07.log"]);

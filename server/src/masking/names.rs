@@ -55,6 +55,7 @@ impl Names {
         PATTERNS.users(text).for_each(|name| self.user(name));
         PATTERNS.hosts(text).for_each(|name| self.host(name));
         PATTERNS.processes(text).filter(|name| !name.contains(['/', '\\'])).for_each(|name| self.words_of(name));
+        PATTERNS.hubs(text).for_each(|name| self.words_of(name));
         for path in PATTERNS.paths(text).filter(|path| !is_library(path) && !is_nobodys(path)) {
             self.words_of(path);
             self.file(base(path));

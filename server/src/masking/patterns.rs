@@ -40,6 +40,12 @@ const HOSTS: [&str; 10] = [
 const PROCESSES: [&str; 3] =
     [r"\s(?:C|G|C\+G|M\+C)\s+(\S.*?)\s+\d+\s?MiB", r#"([^\s()"'`]+)["'`]? \(PID \d+"#, r"\bPID \d+ \(([^()]+)\)"];
 
+/// Patterns whose first group names a model or a data set on a hub: an owner and what it made, both of which tell who.
+const HUBS: [&str; 2] = [
+    r#"\b(?:from_pretrained|load_dataset|snapshot_download|hf_hub_download|load_model)\(\s*(?:\w+\s*=\s*)?["']([^"'\s/]+/[^"'\s/]+)["']"#,
+    r#"(?i)(?:--(?:model(?:[_-]?(?:id|name|path|name[_-]or[_-]path))?|tokenizer(?:[_-]name)?|dataset(?:[_-]name)?|repo[_-]id|hub[_-]model[_-]id|pretrained)(?:=|\s+)|\b(?:model(?:[_-]?(?:id|name|path|name[_-]or[_-]path))?|tokenizer(?:[_-]name)?|dataset(?:[_-]name)?|repo[_-]id|hub[_-]model[_-]id|pretrained)["']?\s*[:=]\s*)["']?([\w][\w.-]*/[\w][\w.-]*)"#,
+];
+
 /// Addresses that everybody knows.
 const PUBLIC: [&str; 5] = ["pytorch.org", "github.com", "nvidia.com", "huggingface.co", "readthedocs.io"];
 
@@ -99,6 +105,7 @@ pub struct Patterns {
     users: Vec<Regex>,
     hosts: Vec<Regex>,
     processes: Vec<Regex>,
+    hubs: Vec<Regex>,
     bare: Vec<Regex>,
     rooted: Vec<Regex>,
     /// A path in quotes: its second group is the path.
@@ -114,6 +121,7 @@ pub static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
         users: all(&USERS),
         hosts: all(&HOSTS),
         processes: all(&PROCESSES),
+        hubs: all(&HUBS),
         bare: all(&[BARE]),
         rooted: all(&[ROOTED]),
         quoted_path: Regex::new(QUOTED_PATH).ok(),
@@ -142,6 +150,11 @@ impl Patterns {
     /// Names of processes that are no paths.
     pub fn processes<'t>(&'static self, text: &'t str) -> impl Iterator<Item = &'t str> {
         found(&self.processes, text)
+    }
+
+    /// Models and data sets of a hub, with their owners.
+    pub fn hubs<'t>(&'static self, text: &'t str) -> impl Iterator<Item = &'t str> {
+        found(&self.hubs, text)
     }
 
     /// Names of files that stand without a folder.
@@ -228,7 +241,8 @@ mod tests {
 
     #[test]
     fn every_pattern_can_be_read() {
-        let all = USERS.iter().chain(&HOSTS).chain(&PROCESSES).chain([&BARE, &PATH, &QUOTED_PATH, &ROOTED]);
+        let all =
+            USERS.iter().chain(&HOSTS).chain(&PROCESSES).chain(&HUBS).chain([&BARE, &PATH, &QUOTED_PATH, &ROOTED]);
         for text in all {
             Regex::new(text).unwrap();
         }
