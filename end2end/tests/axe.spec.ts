@@ -1,22 +1,11 @@
-// Nothing serious is found by axe on the pages that people use, light and dark.
+// Nothing serious is found by axe on the pages that people use: light and dark, at a desk and on a telephone.
 
-import AxeBuilder from "@axe-core/playwright";
-import type { Page } from "@playwright/test";
+import { serious } from "./axe";
 import { boundTable } from "./compare";
 import { logByTokens, logOf, threeFiles } from "./evidence";
 import { snapshot } from "./pickle";
 import { open, upload } from "./report";
 import { expect, test } from "./server";
-
-/** Serious and critical findings, each with where it is. */
-async function serious(page: Page): Promise<string[]> {
-  // What is folded is read too.
-  await page.evaluate(() => document.querySelectorAll("details").forEach((details) => (details.open = true)));
-  const { violations } = await new AxeBuilder({ page }).withTags(["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]).analyze();
-  return violations
-    .filter(({ impact }) => impact === "serious" || impact === "critical")
-    .flatMap(({ id, help, nodes }) => nodes.map((node) => `${id}: ${help}: ${node.target.join(" ")} ${node.failureSummary ?? ""}`));
-}
 
 for (const colorScheme of ["light", "dark"] as const) {
   test(`axe finds nothing serious: ${colorScheme}`, async ({ page, request }) => {
@@ -58,3 +47,29 @@ for (const colorScheme of ["light", "dark"] as const) {
     expect(await serious(page), "300 ranks").toEqual([]);
   });
 }
+
+test("axe finds nothing serious: telephone, shares and documentation", async ({ page, request }) => {
+  test.setTimeout(360_000);
+  await page.setViewportSize({ width: 390, height: 844 });
+  await upload(page, threeFiles);
+  const report = page.url();
+  const api = report.replace("/runs/", "/api/v1/runs/");
+  const look = async (address: string, what: string) => {
+    await page.goto(address);
+    expect(await serious(page), what).toEqual([]);
+  };
+  await look(report, "report");
+  await look(`${report}/checklist/model`, "stage");
+  await look(`${report}/checklist/verify`, "verify");
+  const share = async (data: object) => (await (await request.post(`${api}/shares`, { data })).json()).url as string;
+  await look(await share({}), "share");
+  await look(await share({ masked: true }), "masked share");
+  await look("/live", "live without nodes");
+  for (const name of ["", "/reading-a-report", "/stage-data", "/api"]) {
+    await look(`/docs${name}`, `docs${name}`);
+  }
+  await open(page, logOf(1000, 3, 517));
+  expect(await serious(page), "1 000 ranks").toEqual([]);
+  await upload(page, [0, 1].map(snapshot));
+  await look(`${page.url()}/snapshots`, "snapshots");
+});

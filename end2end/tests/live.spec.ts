@@ -1,6 +1,7 @@
 // A job runs: its nodes are seen, what is wrong with it is found by itself, and the report follows it to its end.
 
 import { rmSync } from "node:fs";
+import { serious } from "./axe";
 import { Agent, cards, fast, memory, nobody, node, ranks } from "./live";
 import { Server, expect, test } from "./server";
 
@@ -297,6 +298,26 @@ test("64 nodes with 8 GPUs each stay readable and in step", async ({ page, reque
   await expect(page.locator("[data-link]")).toHaveText(/figures move/);
   for (const agent of agents) await agent.send(-1, memory(8, 62_000));
   await expect(page.locator('[data-node="many-63"] [data-used]').first()).toHaveText("61.0 GiB", { timeout: 3_000 });
-  // No card is wider than the page.
-  expect(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth)).toBe(true);
+  // No card is wider than the page, at a desk and on a telephone.
+  const fits = () => page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth);
+  expect(await fits()).toBe(true);
+  await page.setViewportSize({ width: 390, height: 844 });
+  expect(await fits()).toBe(true);
+});
+
+test("axe finds nothing serious on the nodes and on the report of a job that runs", async ({ page, request }) => {
+  test.slow();
+  const name = `axe-${Date.now()}`;
+  const agent = new Agent(request, name);
+  await agent.send(-20, node(8), memory(8, 60_000, 530), ranks(8, 60_000, `slurm:${name}`, 530));
+  for (const width of [1280, 390]) {
+    await page.setViewportSize({ width, height: 900 });
+    await page.goto("/live");
+    await expect(page.locator(`[data-node="${name}"]`)).toBeVisible();
+    expect(await serious(page), `live, ${width}`).toEqual([]);
+  }
+  await page.locator(`[data-node="${name}"]`).getByRole("link", { name: /Slurm job/ }).click();
+  await page.waitForURL(/\/runs\/[^/]+$/);
+  await expect(page.getByText(/Seven processes at home/).first()).toBeVisible({ timeout: 15_000 });
+  expect(await serious(page), "report of a job").toEqual([]);
 });

@@ -8,6 +8,7 @@ use crate::report::code_block;
 use crate::standing::has_something_to_prove;
 use crate::words;
 use leptos::prelude::*;
+use rankscope_model::Verdict;
 
 /// The comparison where there is one, and the forms that name the run after the fix.
 pub fn verify(wizard: &Wizard<'_>) -> AnyView {
@@ -74,10 +75,15 @@ fn attach(wizard: &Wizard<'_>) -> AnyView {
         max_file_bytes: wizard.max_file_bytes,
         max_request_bytes: wizard.max_request_bytes,
     });
-    let options = wizard
+    // The first one is chosen beforehand: a run of which nothing can be compared proves nothing. The newest come first.
+    let (telling, others): (Vec<_>, Vec<_>) = wizard
         .recent
         .iter()
         .filter(|summary| summary.run.id != *run)
+        .partition(|summary| summary.verdict != Verdict::Inconclusive);
+    let options = telling
+        .into_iter()
+        .chain(others)
         .map(|summary| {
             let text = format!("{}, {}", words::shown_line(&summary.run.title), words::time(summary.run.created_at));
             view! { <option value=summary.run.id.clone()>{text}</option> }

@@ -330,6 +330,7 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
             self.band(&reduce::band(rest, &self.mapping, 2.0), Token::Hot)?;
         }
         let labelled = lines.len().min(MOST_ACCUSED);
+        let mut ends: Vec<(f64, Subject, usize)> = Vec::new();
         for (index, line) in lines.iter().enumerate().rev() {
             let end = self.line(line, Stroke::new(Token::Hot, 2.0), 1.0)?;
             let Some(end) = end else { continue };
@@ -342,14 +343,24 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
                 let lead = Stroke::new(Token::Hot, 1.0);
                 self.ink.dashed((end.0 + 6.0, end.1), (self.plot.right, end.1), (1.0, 4.0), lead)?;
             }
-            labels.push(Self::hot_label(end.1, line.subject.to_string(), index));
+            ends.push((end.1, line.subject, index));
         }
+        let is_close = put_in_order(&mut ends);
+        labels.extend(ends.iter().map(|(y, subject, index)| Self::hot_label(*y, subject.to_string(), *index)));
         let lowest = labels.iter().filter(|label| label.content.color == Token::Hot).map(|label| label.y);
         if accused.len() > labelled
             && let Some(lowest) = lowest.max_by(f64::total_cmp)
         {
             let text = format!("+{} more", accused.len() - labelled);
             labels.push(Self::hot_label(lowest + 1.0, text, 0));
+        }
+        // Not in the middle of those whose ends lie on it.
+        if let Some((lowest, ..)) = ends.last().filter(|_| is_close) {
+            for calm in labels.iter_mut().filter(|label| label.content.color == Token::Dim) {
+                if (calm.y - lowest).abs() < LINE {
+                    calm.y = lowest + 2.0;
+                }
+            }
         }
         Ok(labels)
     }
@@ -436,5 +447,41 @@ impl<DB: DrawingBackend> Chart<'_, DB> {
         let (width, _) = self.ink.size();
         let room = width - Type::tick().width(&heading) - 2.0 * EDGE;
         self.ink.text(&Type::tick().fit(&told, room), (width, center), Anchor::End, Type::tick())
+    }
+}
+
+/// Ends that lie on each other, as those of ranks that take turns do, say nothing by their order: there the names stand
+/// in the order of ranks. Whether they do.
+fn put_in_order(ends: &mut [(f64, Subject, usize)]) -> bool {
+    let ys = || ends.iter().map(|(y, ..)| *y);
+    let (Some(top), Some(bottom)) = (ys().min_by(f64::total_cmp), ys().max_by(f64::total_cmp)) else { return false };
+    if ends.len() < 3 || bottom - top >= LINE / 2.0 {
+        return false;
+    }
+    ends.sort_by_key(|(_, subject, _)| *subject);
+    for (n, (y, ..)) in ends.iter_mut().enumerate() {
+        *y = top + n as f64 * 0.01;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rankscope_model::Rank;
+
+    #[test]
+    fn ends_that_lie_on_each_other_are_named_in_the_order_of_ranks() {
+        let end = |y, rank| (y, Subject::Rank(Rank(rank)), 0);
+        let ranks = |ends: &[(f64, Subject, usize)]| {
+            ends.iter().map(|(_, subject, _)| subject.rank().unwrap()).collect::<Vec<_>>()
+        };
+        let mut close = [end(50.3, 7), end(50.0, 219), end(50.1, 3)];
+        assert!(put_in_order(&mut close));
+        assert_eq!(ranks(&close), [3, 7, 219]);
+        assert!(close.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[1].0 < 51.0));
+        let mut apart = [end(50.0, 7), end(90.0, 3), end(51.0, 4)];
+        assert!(!put_in_order(&mut apart));
+        assert_eq!(ranks(&apart), [7, 3, 4], "where they are is what they say");
     }
 }

@@ -251,10 +251,9 @@ pub(crate) fn ask_for_the_rest(case: &Case, wanted: &mut Collect) {
             && matches!(quantity, Quantity::PeakAllocated | Quantity::Allocated)
     };
     if *wanted == step_line() && case.input.steps == 0 && tells_memory() {
-        wanted.what =
-            "The shape of each rank's batch beside its memory, which the lines so far tell alone; let the line in \
-            the training loop print it too and keep the output of all ranks."
-                .to_owned();
+        let what = "The shape of each rank's batch beside its memory, which the lines so far tell alone; let the line in \
+            the training loop print it too and keep the output of all ranks.";
+        what.clone_into(&mut wanted.what);
     }
 }
 

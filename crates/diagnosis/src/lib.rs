@@ -286,7 +286,9 @@ fn entry(
     if collect.iter().any(|wanted| !collect::is_given(case, wanted)) {
         collect.retain(|wanted| !collect::is_given(case, wanted));
     }
-    collect.iter_mut().for_each(|wanted| collect::ask_for_the_rest(case, wanted));
+    for wanted in &mut collect {
+        collect::ask_for_the_rest(case, wanted);
+    }
     ChecklistEntry {
         stage: item.stage().number(),
         item,

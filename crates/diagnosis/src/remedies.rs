@@ -345,8 +345,8 @@ fn plain(label: CauseLabel, setting: &Setting) -> (&'static str, String) {
             "+ ema = {k: v.detach().to(\"cpu\", copy=True) for k, v in model.state_dict().items()}".to_owned(),
         ),
         CauseLabel::VariableShapeBatches => (
-            "Pack batches by tokens (or pixels) instead of samples and deal them round-robin: sort by length, fill up to a budget, batch index mod world size is the rank. Token counts come near each other, not equal; with drop_last sample counts agree and the tail is dropped.",
-            "+ loader = DataLoader(dataset, batch_sampler=TokenBatchSampler(lengths, max_tokens=budget, num_replicas=world, rank=rank))".to_owned(),
+            "Pack batches by tokens (or pixels) instead of samples and deal them round-robin: sort by length, fill up to a budget, batch index mod world size is the rank. Token counts come near each other, not equal; with drop_last sample counts agree and the tail is dropped. `token_batches` of the documentation does it (Data, Batch divisibility).",
+            "+ mine = token_batches(lengths, 8192, dist.get_rank(), dist.get_world_size(), epoch)\n+ loader = DataLoader(dataset, batch_sampler=mine, collate_fn=pad)".to_owned(),
         ),
         CauseLabel::SamplerMissingOrNoSetEpoch => (
             "Give every rank its own shard and reshuffle it each epoch. drop_last makes sample counts equal and drops up to world size - 1 samples.",
