@@ -68,14 +68,18 @@ fn turned_away(list: &[TurnedAway]) -> Option<AnyView> {
     let lines = list.iter().take(TURNED_AWAY_SHOWN).map(|one| {
         let (first, last) = one.times;
         let (why, what) = if one.unknown_token {
-            ("it shows no token that this server knows.", "Look at the file that its --token-file names.")
+            let what = view! { "Look at the file that its " <code>"--token-file"</code> " names." };
+            ("it shows no token that this server knows.", what.into_any())
         } else {
-            ("it may not send live data here.", "Its token is for something else, or this server was started without --agent-token-file.")
+            let what = view! { "Its token is for something else, or this server was started without " <code>"--agent-token-file"</code> "." };
+            ("it may not send live data here.", what.into_any())
         };
         let when = if one.count == 1 {
             view! { "once, at "{time(last)} }.into_any()
         } else {
-            view! { {format!("{} times, from ", one.count)}{time(first)}" to "{time(last)} }.into_any()
+            let from = (words::clock(first) != words::clock(last)).then(|| view! { "from "{time(first)}" to " });
+            let at = from.is_none().then_some("at ");
+            view! { {format!("{} times, ", one.count)}{from}{at}{time(last)} }.into_any()
         };
         view! { <li>{icons::warning()}"A sender at "<b><bdi>{one.address.clone()}</bdi></b>" was turned away "{when}": "{why}" "<span class="dim">{what}</span></li> }
     });

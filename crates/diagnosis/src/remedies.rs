@@ -345,7 +345,7 @@ fn plain(label: CauseLabel, setting: &Setting) -> (&'static str, String) {
             "+ ema = {k: v.detach().to(\"cpu\", copy=True) for k, v in model.state_dict().items()}".to_owned(),
         ),
         CauseLabel::VariableShapeBatches => (
-            "Pack batches by tokens (or pixels) instead of samples and deal them round-robin: sort by length, fill up to a budget, batch index mod world size is the rank. Token counts come near each other, not equal; with drop_last sample counts agree and the tail is dropped. `token_batches` of the documentation does it (Data, Batch divisibility).",
+            "Pack batches by tokens (or pixels) instead of samples and deal them round-robin: sort by length, fill up to a budget, batch index mod world size is the rank. Token counts come near each other, not equal; with drop_last sample counts agree and the tail is dropped. token_batches of the documentation does it (Data, Batch divisibility).",
             "+ mine = token_batches(lengths, 8192, dist.get_rank(), dist.get_world_size(), epoch)\n+ loader = DataLoader(dataset, batch_sampler=mine, collate_fn=pad)".to_owned(),
         ),
         CauseLabel::SamplerMissingOrNoSetEpoch => (
