@@ -30,10 +30,8 @@ pub fn events(report: &Report, access: &Access, places: &Places<'_>) -> Option<A
 fn line(event: &RunEvent, report: &Report, places: &Places<'_>) -> AnyView {
     let is_well = matches!(event.kind, LiveStateKind::Ok | LiveStateKind::DriverRestarted | LiveStateKind::MigChanged);
     let icon = icons::severity(if is_well { Severity::Info } else { Severity::Warning });
-    let text = match event.times {
-        0 | 1 => words::shown_line(&event.text),
-        times => format!("{} ({times} times)", words::shown_line(&event.text)),
-    };
+    let text = words::shown_line(&event.text);
+    let text = event.repeated().map(|repeated| format!("{text} ({repeated})")).unwrap_or(text);
     let name = &event.evidence.artifact;
     let place = match event.evidence.line {
         Some(line) => format!("{}, line {line}", words::shown_line(name)),

@@ -28,6 +28,7 @@ pub(crate) fn events(case: &Case) -> Vec<RunEvent> {
         if event.kind == LiveStateKind::Xid {
             if let Some(known) = first.get(&same).and_then(|index| found.get_mut(*index)) {
                 known.times = known.times.saturating_add(1);
+                known.last = Some(at);
                 continue;
             }
             first.insert(same, found.len());
@@ -42,7 +43,7 @@ pub(crate) fn events(case: &Case) -> Vec<RunEvent> {
         } else {
             event.text.clone()
         };
-        found.push(RunEvent { at, kind: event.kind, text, times: 1, evidence });
+        found.push(RunEvent { at, kind: event.kind, text, times: 1, last: None, evidence });
     }
     let surplus = found.len().saturating_sub(MAX_EVENTS);
     found.drain(..surplus);

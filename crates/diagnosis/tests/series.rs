@@ -248,6 +248,8 @@ fn what_happened_to_cards_is_told_in_order_and_marked_in_the_timeline() {
             (41, "Rank 3 (PID 9) on GPU 3 ended.", 1, Some(7)),
         ]
     );
+    assert_eq!(diagnosis.events[0].repeated().as_deref(), Some("2 times, last at 00:00:42"));
+    assert_eq!(diagnosis.events[1].repeated(), None);
     let figures = rankscope_diagnosis::figures(&evidence, &diagnosis, &Policy::default());
     let marks = figures.timeline.unwrap().marks;
     let marks: Vec<(i64, &str)> = marks.iter().map(|mark| (mark.x / 1_000_000, mark.text.as_str())).collect();

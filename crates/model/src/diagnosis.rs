@@ -58,8 +58,19 @@ pub struct RunEvent {
     pub text: String,
     /// How often the same was told.
     pub times: u32,
+    /// When it was told last, if more than once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<UnixMicros>,
     /// Where it stands.
     pub evidence: EvidenceRef,
+}
+
+impl RunEvent {
+    /// `3 times, last at 14:05:12`, of what was told more than once.
+    pub fn repeated(&self) -> Option<String> {
+        let last = self.last.map_or_else(String::new, |last| format!(", last at {}", last.clock()));
+        (self.times > 1).then(|| format!("{} times{last}", self.times))
+    }
 }
 
 /// The first question answered.

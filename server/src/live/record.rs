@@ -89,27 +89,20 @@ impl NodeRecord {
                 processes.processes.iter().map(|process| (process.subject, process.pid)).collect();
             let has_come = !before.is_empty() && !members.is_subset(&before);
             let listed = LiveRecord::Processes(processes);
-            let memory = self.memory(&moment.used);
-            match &moment.peak {
-                // The fullest state is read with the list in front of it. Who has come since the list before may be why
-                // it is so full, and stands in front of it then.
-                Some((time, used)) if *time <= moment.time => {
-                    if has_come {
-                        lines.add(*time, listed.clone());
-                    }
-                    lines.add(*time, self.memory(used));
-                    lines.add(moment.time, listed);
-                    lines.add(moment.time, memory);
+            // The fullest state before this moment is read with the list in front of it. Who has come since the list before
+            // may be why it is so full, and stands in front of it then.
+            let early = moment.peak.as_ref().filter(|(time, _)| *time <= moment.time);
+            let late = moment.peak.as_ref().filter(|(time, _)| *time > moment.time);
+            if let Some((time, used)) = early {
+                if has_come {
+                    lines.add(*time, listed.clone());
                 }
-                Some((time, used)) => {
-                    lines.add(moment.time, listed);
-                    lines.add(moment.time, memory);
-                    lines.add(*time, self.memory(used));
-                }
-                None => {
-                    lines.add(moment.time, listed);
-                    lines.add(moment.time, memory);
-                }
+                lines.add(*time, self.memory(used));
+            }
+            lines.add(moment.time, listed);
+            lines.add(moment.time, self.memory(&moment.used));
+            if let Some((time, used)) = late {
+                lines.add(*time, self.memory(used));
             }
             before = members;
         }

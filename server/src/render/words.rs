@@ -11,9 +11,9 @@ pub fn plain(text: &str) -> String {
     shown.map(|sign| if sign.is_control() { ' ' } else { sign }).collect::<String>().trim().to_owned()
 }
 
-/// `14:03:10  GPU 3 is lost (2 times), node-a.live.jsonl:17`: an event as a line.
+/// `14:03:10  GPU 3: Xid 79 (2 times, last at 14:05:12), node-a.live.jsonl:17`: an event as a line.
 pub fn event_line(event: &RunEvent) -> String {
-    let times = if event.times > 1 { format!(" ({} times)", event.times) } else { String::new() };
+    let times = event.repeated().map_or_else(String::new, |repeated| format!(" ({repeated})"));
     format!("{}  {}{times}, {}", event.at.clock(), event.text.trim_end_matches('.'), event.evidence)
 }
 
