@@ -517,6 +517,7 @@ mod browser {
             "live_record" => ArtifactKind::LiveRecord,
             "job_log" => ArtifactKind::JobLog,
             "environment" => ArtifactKind::Environment,
+            "process_list" => ArtifactKind::ProcessList,
             "launch_script" => ArtifactKind::LaunchScript,
             "accelerate_config" => ArtifactKind::AccelerateConfig,
             "deepspeed_config" => ArtifactKind::DeepspeedConfig,

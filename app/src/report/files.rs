@@ -52,6 +52,7 @@ fn keeps_lines(kind: ArtifactKind, quotes: &[Quote<'_>]) -> bool {
             | ArtifactKind::Gpustat
             | ArtifactKind::Nvitop
             | ArtifactKind::RocmSmi
+            | ArtifactKind::ProcessList
             | ArtifactKind::PythonScript
             | ArtifactKind::LaunchScript
     );

@@ -99,6 +99,7 @@ fn knows_its_cards(kind: ArtifactKind) -> bool {
         | ArtifactKind::PythonScript
         | ArtifactKind::JobLog
         | ArtifactKind::Environment
+        | ArtifactKind::ProcessList
         | ArtifactKind::LaunchScript
         | ArtifactKind::AccelerateConfig
         | ArtifactKind::DeepspeedConfig

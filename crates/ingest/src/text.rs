@@ -4,7 +4,7 @@
 
 use crate::context::{ReadContext, ReadError};
 use crate::device_tools::DeviceTools;
-use crate::launch::PrintedReader;
+use crate::launch::{PrintedReader, ProcessListReader};
 use crate::lines::{for_each_line, lines_from};
 use crate::nvidia_smi::TableReader;
 use crate::oom::OomReader;
@@ -49,7 +49,12 @@ pub(crate) fn read_with(
     let mut ooms = OomReader::new(ctx);
     let mut phases = PhaseReader::new(ctx);
     let mut printed = PrintedReader::new(ctx);
+    let mut processes = ProcessListReader::new(ctx);
     let scan = for_each_line(input, encoding, ctx.limits, &mut |line, trust| {
+        // In front: a command line in it may name anything.
+        if readers.story && processes.line(&line) {
+            return;
+        }
         if readers.tables && (tools.line(&line) || tables.line(&line)) {
             return;
         }
@@ -96,7 +101,9 @@ pub(crate) fn read_with(
     info.warnings.extend(warnings);
     let (phases, warning) = phases.finish(&scan.trust);
     info.warnings.extend(warning);
-    let launches: Vec<_> = printed.finish(&scan.trust, &mut info.warnings).into_iter().collect();
+    let printed = printed.finish(&scan.trust, &mut info.warnings);
+    let (process_rows, listed) = processes.finish(&mut info.warnings);
+    let launches: Vec<_> = printed.into_iter().chain(listed).collect();
     info.warnings.truncate(ctx.limits.max_warnings);
 
     info.kind = kind(table_lines, &found.lines, ooms.len() as u64, steps.len() as u64);
@@ -110,6 +117,10 @@ pub(crate) fn read_with(
     let evidence =
         Evidence { device_tables, steps, ooms, topologies, phases, launches, cards, unnumbered, ..Evidence::default() };
     note_subjects(&mut info, &evidence, found.devices);
+    // A list of processes beside figures is a side note, however long it is.
+    if info.kind == ArtifactKind::Text && process_rows > 0 && phases.is_empty() {
+        info.kind = ArtifactKind::ProcessList;
+    }
     Ok(Evidence { artifacts: vec![info], ..evidence })
 }
 

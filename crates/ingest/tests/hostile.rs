@@ -91,6 +91,10 @@ fn shards() -> impl Strategy<Value = String> {
         "1e999",
         "import torch\n",
         "def f():\n",
+        "PID USER %CPU STARTED COMMAND\n",
+        "12 a 0.1 Wed May  8 08:02:10 2024 torchrun --nproc_per_node=2 a.py\n",
+        "r\0a\0n\0k\0=\x001\0",
+        "(dp0\n",
     ]);
     prop::collection::vec(shard, 0..60).prop_map(|words| words.concat())
 }

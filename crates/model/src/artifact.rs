@@ -53,6 +53,8 @@ pub enum ArtifactKind {
     JobLog,
     /// Environment variables of a process.
     Environment,
+    /// Processes and their command lines, as `ps` and `top` list them.
+    ProcessList,
     /// A shell or batch script that starts a job.
     LaunchScript,
     /// A configuration file of accelerate.
@@ -112,6 +114,7 @@ impl ArtifactKind {
             Self::PythonScript => "Python script",
             Self::JobLog => "job log",
             Self::Environment => "environment",
+            Self::ProcessList => "process list",
             Self::LaunchScript => "launch script",
             Self::AccelerateConfig => "accelerate config",
             Self::DeepspeedConfig => "DeepSpeed config",

@@ -31,6 +31,8 @@ pub enum LaunchSource {
     DeepspeedConfig,
     /// What a program printed while it ran.
     Log,
+    /// Command lines of processes that ran, as `ps` lists them: those of all jobs on the machine.
+    ProcessList,
 }
 
 /// One setting and where it was read.

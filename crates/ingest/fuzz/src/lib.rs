@@ -90,6 +90,19 @@ fn with_tar_checksums(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Gives `bytes` to the readers of text behind the head of a process list: the first byte picks which.
+pub fn process_list(bytes: &[u8]) {
+    let heads = [
+        "USER         PID %CPU %MEM    VSZ   RSS TTY      STAT START   TIME COMMAND\n",
+        "UID          PID    PPID  C STIME TTY          TIME CMD\n",
+        "    PID    PPID                  STARTED     ELAPSED STAT CMD\n",
+        "    PID USER      PR  NI    VIRT    RES    SHR S  %CPU  %MEM     TIME+ COMMAND\n",
+    ];
+    let Some((pick, rest)) = bytes.split_first() else { return };
+    let list = [heads[usize::from(*pick) % heads.len()].as_bytes(), rest].concat();
+    check(&read_upload("ps.txt", &mut Cursor::new(&list), &Limits::default()), list.len());
+}
+
 /// Gives `bytes` to the readers of launches: as each kind of text, whatever it looks like.
 pub fn launch(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);

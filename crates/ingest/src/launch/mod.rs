@@ -1,5 +1,5 @@
-//! How a job was launched: environments, shell and batch scripts, accelerate and DeepSpeed configurations, and what a
-//! program prints of all that in its log.
+//! How a job was launched: environments, shell and batch scripts, accelerate and DeepSpeed configurations, lists of
+//! processes, and what a program prints of all that in its log.
 //!
 //! Nothing is run, nothing is looked up outside the file, and only settings of a closed list are kept, so that keys
 //! and tokens stay where they are. Knows no rule.
@@ -9,12 +9,14 @@ mod command;
 mod deepspeed;
 mod environment;
 mod printed;
+mod process_list;
 mod script;
 mod secret;
 mod shell;
 mod variables;
 
 pub(crate) use printed::PrintedReader;
+pub(crate) use process_list::ProcessListReader;
 
 use crate::context::{ReadContext, ReadError};
 use crate::rank_name::rank_from_name;
@@ -55,7 +57,7 @@ pub fn read(source: LaunchSource, text: &str, ctx: &ReadContext<'_>) -> Result<E
             environment::read(text, &mut facts);
             ArtifactKind::Environment
         }
-        LaunchSource::Script | LaunchSource::Log => {
+        LaunchSource::Script | LaunchSource::Log | LaunchSource::ProcessList => {
             script::read(text, &mut facts);
             ArtifactKind::LaunchScript
         }
