@@ -258,6 +258,37 @@ fn doubts_are_said() {
     }
 }
 
+/// A segment of one block of 1 MiB, with these sizes.
+fn sized(total: Py, block: Py) -> Vec<u8> {
+    let block = Py::Dict(vec![("size", block), ("state", Py::Text("active_allocated".to_owned()))]);
+    let segment = Py::Dict(vec![
+        ("device", Py::Int(0)),
+        ("address", Py::Int(0x7000)),
+        ("total_size", total),
+        ("allocated_size", Py::Int(1 << 20)),
+        ("active_size", Py::Int(1 << 20)),
+        ("blocks", Py::List(vec![block])),
+    ]);
+    let top = Py::Dict(vec![("segments", Py::List(vec![segment])), ("device_traces", Py::List(vec![]))]);
+    pickle(&top, Style { protocol: 4, batch: 1000 })
+}
+
+#[test]
+fn sizes_that_cannot_be_are_told() {
+    let read = |total, block| unpack(read_named("x.pickle", &sized(total, block)).unwrap());
+    let mib = || Py::Int(1 << 20);
+    assert_eq!(read(mib(), mib()).1, Vec::<String>::new());
+    for wrong in [Py::Int(-5), Py::Float(f64::NAN), Py::Float(1_048_576.0), Py::Int(i64::MIN)] {
+        let (snapshot, warnings) = read(wrong.clone(), mib());
+        let said = "1 size of a segment or block is not possible (negative, or no whole number)";
+        assert!(warnings.iter().any(|warning| warning.starts_with(said)), "{wrong:?}: {warnings:?}");
+        assert_eq!(snapshot.devices[0].reserved, Bytes(1 << 20), "the sum of the blocks");
+        let (_, warnings) = read(wrong.clone(), wrong.clone());
+        let said = "2 sizes of segments and blocks are not possible";
+        assert!(warnings.iter().any(|warning| warning.starts_with(said)), "{wrong:?}: {warnings:?}");
+    }
+}
+
 #[test]
 fn snapshots_written_into_one_file_are_told() {
     let one = own("protocol5.pickle");

@@ -52,6 +52,11 @@ impl Fields {
         self.get(word)?.as_size()
     }
 
+    /// How many of `words` have a value that is no size: negative, or no whole number.
+    pub(super) fn impossible_sizes(&self, words: &[Word]) -> u64 {
+        words.iter().filter(|word| self.get(**word).is_some_and(|value| value.as_size().is_none())).count() as u64
+    }
+
     pub(super) fn word(&self, word: Word) -> Option<Word> {
         self.text(word)?.word()
     }

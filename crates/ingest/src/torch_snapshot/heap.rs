@@ -30,6 +30,8 @@ pub(super) struct LeftOut {
     pub(super) strangers: u64,
     /// Frames beyond what a list may be extended by.
     pub(super) frames: u64,
+    /// Sizes of segments and blocks that are none: negative, or no whole number.
+    pub(super) sizes: u64,
 }
 
 /// The tables, or the file, are larger than ids can name.
@@ -311,6 +313,7 @@ impl Heap {
                 if let Some(block) = self.blocks.get_mut(row) {
                     block.apply(fields, history, stack);
                 }
+                self.note_sizes(fields, &[Word::Size, Word::RequestedSize]);
                 Shape::row(kind, row)
             }
             Kind::Segment => {
@@ -322,6 +325,7 @@ impl Heap {
                 if let Some(segment) = self.segments.get_mut(row) {
                     segment.apply(fields, private, blocks);
                 }
+                self.note_sizes(fields, &[Word::TotalSize, Word::AllocatedSize, Word::ActiveSize]);
                 Shape::row(kind, row)
             }
             Kind::HistoryEntry => {
@@ -356,6 +360,10 @@ impl Heap {
             }
             _ => Ok(shape),
         }
+    }
+
+    fn note_sizes(&mut self, fields: &Fields, words: &[Word]) {
+        self.left_out.sizes = self.left_out.sizes.saturating_add(fields.impossible_sizes(words));
     }
 
     /// Dicts of undecided kind that are kept; no real file has one.

@@ -31,6 +31,7 @@ mod value;
 mod version;
 mod words;
 
+use crate::lines::counted;
 use crate::{ReadContext, ReadError, rank_from_name};
 use heap::Heap;
 use pickle::{Decoded, End};
@@ -106,6 +107,13 @@ pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Result<Evidence, 
                        in a process without a GPU"
                 .to_owned(),
         );
+    }
+    if heap.left_out.sizes > 0 {
+        warnings.push(format!(
+            "{} not possible (negative, or no whole number): the snapshot is damaged. A segment without its total counts \
+             as the sum of its blocks, a block without its size as nothing",
+            counted(heap.left_out.sizes, "size of a segment or block is", "sizes of segments and blocks are")
+        ));
     }
     if heap.left_out.strangers > 0 {
         warnings.push(format!("{} entries are not what their list holds, and were left out", heap.left_out.strangers));

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 #[derive(Debug, Clone)]
 pub enum Py {
     Int(i64),
+    Float(f64),
     Text(String),
     List(Vec<Py>),
     Dict(Vec<(&'static str, Py)>),
@@ -67,6 +68,10 @@ impl Writer {
     fn put(&mut self, value: &Py) {
         match value {
             Py::Int(n) => self.int(*n),
+            Py::Float(n) => {
+                self.out.push(b'G');
+                self.out.extend(n.to_be_bytes());
+            }
             Py::Shared(number, value) => {
                 if let Some(index) = self.shared.get(number) {
                     self.recall(*index);
