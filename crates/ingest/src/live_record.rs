@@ -7,7 +7,7 @@
 mod readings;
 
 use crate::context::{Limits, ReadContext};
-use crate::lines::{Line, for_each_line, lines_from};
+use crate::lines::{Line, counted, for_each_line, lines_from};
 use crate::sniff::TextEncoding;
 use rankscope_model::{
     ArtifactKind, Bytes, DeviceEvent, DeviceRow, Evidence, LIVE_FORMAT, LiveColumn, LiveDevice, LiveDropped, LiveLine,
@@ -293,8 +293,8 @@ impl<'c> Reader<'c> {
         }
         if self.lost > 0 {
             info.warnings.push(format!(
-                "{} samples of memory are missing: {}",
-                self.lost,
+                "{} missing: {}",
+                counted(self.lost, "sample of memory is", "samples of memory are"),
                 LiveDropped::why(self.lost_by_server)
             ));
         }

@@ -4,7 +4,7 @@
 //! memory figure and no rule.
 
 use crate::context::ReadContext;
-use crate::lines::{Line, RankFrom, Trust};
+use crate::lines::{Line, RankFrom, Trust, counted};
 use crate::rank_name::{rank_before, rank_from_name};
 use rankscope_model::{Phase, PhaseMark, Rank, Step};
 use regex::{Regex, RegexSet};
@@ -172,8 +172,8 @@ impl<'c> PhaseReader<'c> {
             mark
         });
         let limit = self.ctx.limits.max_phase_marks;
-        let warning = (self.dropped > 0)
-            .then(|| format!("{} changes of phase beyond the limit of {limit} were left out", self.dropped));
+        let changes = counted(self.dropped, "change of phase was", "changes of phase were");
+        let warning = (self.dropped > 0).then(|| format!("{changes} left out beyond the limit of {limit}"));
         (marks.collect(), warning)
     }
 }

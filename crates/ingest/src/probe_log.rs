@@ -5,7 +5,7 @@
 
 use crate::context::ReadContext;
 use crate::json;
-use crate::lines::{Line, for_each_line};
+use crate::lines::{Line, counted, for_each_line, lines_from};
 use crate::oom;
 use crate::rank_name::{MAX_RANK, rank_from_name};
 use crate::sniff::TextEncoding;
@@ -410,12 +410,13 @@ impl<'c> Reader<'c> {
         }
         if others > 0 {
             warnings.push(format!(
-                "{others} lines, the first at line {}, are no records of the probe and were passed over",
-                self.first_bad
+                "{} of the probe, and passed over",
+                lines_from(others, self.first_bad, "is no record", "are no records")
             ));
         }
         if self.unknown > 0 {
-            warnings.push(format!("{} records are of types that are not known here", self.unknown));
+            let records = counted(self.unknown, "record is of a type that is", "records are of types that are");
+            warnings.push(format!("{records} not known here"));
         }
         for probe in &self.probes {
             if probe.start.rank.is_none() && self.file_rank.is_none() {
@@ -431,15 +432,16 @@ impl<'c> Reader<'c> {
         }
         if self.dropped_facts > 0 {
             warnings.push(format!(
-                "what the processes tell of themselves passes the limit of {}; {} records of it were left out",
+                "what the processes tell of themselves passes the limit of {}; {} left out",
                 Bytes(MAX_TOLD),
-                self.dropped_facts
+                counted(self.dropped_facts, "record of it was", "records of it were")
             ));
         }
         if self.dropped_ooms > 0 {
             warnings.push(format!(
-                "{} failed allocations beyond the limit of {} were left out",
-                self.dropped_ooms, self.ctx.limits.max_oom_events
+                "{} left out beyond the limit of {}",
+                counted(self.dropped_ooms, "failed allocation was", "failed allocations were"),
+                self.ctx.limits.max_oom_events
             ));
         }
         if self.dropped_processes > 0 {
@@ -597,7 +599,7 @@ mod tests {
         assert_eq!(warnings.len(), 4, "{warnings:?}");
         assert!(warnings[0].contains("rankscope.probe/2"));
         assert!(warnings[1].contains("line (5) is cut"));
-        assert!(warnings[2].starts_with("1 lines, the first at line 2"));
+        assert!(warnings[2].starts_with("line 2 is no record of the probe"));
     }
 
     #[test]

@@ -243,7 +243,7 @@ fn doubts_are_said() {
     let (snapshot, warnings) = read_own("contradictions.pickle");
     assert_eq!(snapshot.devices[0].mismatched_segments, 1);
     let all = warnings.join("\n");
-    for part in ["1 of 2 segments disagree", "1 blocks lie outside", "1 of 9 events contradict"] {
+    for part in ["1 of 2 segments disagree", "1 block lies outside", "1 of 9 events contradict"] {
         assert!(all.contains(part), "{part}: {all}");
     }
     assert!(read_own("nothing_on_cuda.pickle").1[0].contains("no CUDA memory"));

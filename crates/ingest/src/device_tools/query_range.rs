@@ -8,6 +8,7 @@ mod envelope;
 
 use super::prometheus::{Metric, metric, size};
 use super::values;
+use crate::lines::counted;
 use crate::live_record::clock;
 use crate::{ReadContext, ReadError, json};
 use envelope::Document;
@@ -252,8 +253,8 @@ impl Answer {
         }
         if self.left_out > 0 {
             warnings.push(format!(
-                "{} series are over the limits and were left out or cut; ask for fewer cards or a larger step",
-                self.left_out
+                "{} left out or cut, over the limits; ask for fewer cards or a larger step",
+                counted(self.left_out, "series was", "series were")
             ));
         }
         let readings = Readings::of(self.cards.values(), step);

@@ -19,6 +19,7 @@ pub(crate) use printed::PrintedReader;
 pub(crate) use process_list::ProcessListReader;
 
 use crate::context::{ReadContext, ReadError};
+use crate::lines::counted;
 use crate::rank_name::rank_from_name;
 use rankscope_model::{
     ArtifactKind, Evidence, LaunchEvidence, LaunchFact, LaunchSetting, LaunchSource, Provenance, Rank, UnixMicros,
@@ -124,7 +125,8 @@ impl<'c> Facts<'c> {
     fn finish(self, source: LaunchSource, warnings: &mut Vec<String>) -> Option<LaunchEvidence> {
         if self.dropped > 0 {
             let limit = self.ctx.limits.max_launch_facts;
-            warnings.push(format!("{} settings beyond the limit of {limit} were left out", self.dropped));
+            let settings = counted(self.dropped, "setting was", "settings were");
+            warnings.push(format!("{settings} left out beyond the limit of {limit}"));
         }
         let at = self.kept.first()?.at.clone();
         Some(LaunchEvidence { at, source, facts: self.kept })

@@ -9,7 +9,7 @@ mod table;
 
 use crate::clock;
 use crate::context::{ReadContext, ReadError};
-use crate::lines::{Label, Line};
+use crate::lines::{Label, Line, counted};
 use crate::sniff::TextEncoding;
 use crate::text;
 use rankscope_model::{DeviceTable, Evidence, Provenance, UnixMicros};
@@ -288,8 +288,9 @@ impl<'c> TableReader<'c> {
         }
         if self.dropped > 0 {
             self.warnings.push(format!(
-                "{} more nvidia-smi tables than the limit of {} were left out; upload a shorter stretch",
-                self.dropped, self.ctx.limits.max_tables
+                "{} left out beyond the limit of {}; upload a shorter stretch",
+                counted(self.dropped, "nvidia-smi table was", "nvidia-smi tables were"),
+                self.ctx.limits.max_tables
             ));
         }
         self.tables.sort_by_key(|table| table.at.place);

@@ -27,7 +27,7 @@ mod families;
 mod traceback;
 
 use crate::context::{ReadContext, ReadError};
-use crate::lines::{Label, Line, RankFrom, Trust};
+use crate::lines::{Label, Line, RankFrom, Trust, counted};
 use crate::rank_name::{rank_before, rank_from_name};
 use crate::sniff::TextEncoding;
 use crate::text;
@@ -320,14 +320,19 @@ impl<'c> OomReader<'c> {
         }
         if self.harmless > 0 {
             warnings.push(format!(
-                "{} allocator messages that TensorFlow itself calls not a failure were passed over",
-                self.harmless
+                "{} passed over",
+                counted(
+                    self.harmless,
+                    "allocator message that TensorFlow itself calls not a failure was",
+                    "allocator messages that TensorFlow itself calls not a failure were"
+                )
             ));
         }
         if self.dropped > 0 {
             warnings.push(format!(
-                "{} out-of-memory messages beyond the limit of {} were left out",
-                self.dropped, self.ctx.limits.max_oom_events
+                "{} left out beyond the limit of {}",
+                counted(self.dropped, "out-of-memory message was", "out-of-memory messages were"),
+                self.ctx.limits.max_oom_events
             ));
         }
         (events, warnings)

@@ -6,6 +6,7 @@
 mod document;
 mod memory;
 
+use crate::lines::counted;
 use crate::{ReadContext, ReadError, json, rank_from_name};
 use document::Trace;
 use memory::{Clock, DeviceRows};
@@ -102,18 +103,24 @@ pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Result<Evidence, 
     if traces.is_empty() {
         warnings.push(match trace.host_events {
             0 => "the trace has no memory events; record it with profile_memory=True".to_owned(),
+            1 => "the only memory event is of the host, none is of a GPU".to_owned(),
             n => format!("all {n} memory events are of the host, none of a GPU"),
         });
         traces.push(make(None));
     }
     if trace.beyond > 0 {
         warnings.push(format!(
-            "{} memory events beyond the limit were left out, so the curves end early; record fewer steps",
-            trace.beyond
+            "{} left out beyond the limit, so the curves end early; record fewer steps",
+            counted(trace.beyond, "memory event was", "memory events were")
         ));
     }
     if trace.left_out > 0 {
-        warnings.push(format!("{} memory events could not be read and were left out", trace.left_out));
+        let events = counted(
+            trace.left_out,
+            "memory event could not be read and was",
+            "memory events could not be read and were",
+        );
+        warnings.push(format!("{events} left out"));
     }
     let ooms = out_of_memory(&trace, rank, &at, clock, ctx.limits.max_oom_events);
 

@@ -116,10 +116,17 @@ pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Result<Evidence, 
         ));
     }
     if heap.left_out.strangers > 0 {
-        warnings.push(format!("{} entries are not what their list holds, and were left out", heap.left_out.strangers));
+        warnings.push(format!(
+            "{} left out",
+            counted(
+                heap.left_out.strangers,
+                "entry is not what its list holds, and was",
+                "entries are not what their list holds, and were"
+            )
+        ));
     }
     if heap.left_out.frames > 0 {
-        warnings.push(format!("{} stack frames were left out", heap.left_out.frames));
+        warnings.push(format!("{} left out", counted(heap.left_out.frames, "stack frame was", "stack frames were")));
     }
     warnings.truncate(ctx.limits.max_warnings);
 
@@ -184,15 +191,19 @@ fn traces<'a>(heap: &'a Heap, top: Top, warnings: &mut Vec<String>) -> Vec<Trace
         .collect();
     if repeated > 0 {
         warnings.push(format!(
-            "{repeated} devices refer to a list of events that another one has; no torch writes that, and those events \
-             were counted once"
+            "{} to a list of events that another one has; no torch writes that, and those events were counted once",
+            counted(repeated, "device refers", "devices refer")
         ));
     }
     if lists.len() > known {
         warnings.push(format!("traces of {} devices; those of the first {known} were read", lists.len()));
     }
     if unknown > 0 {
-        warnings.push(format!("{unknown} of {} traces hold something else than events and were not read", lists.len()));
+        warnings.push(format!(
+            "{unknown} of {} {} something else than events, which was not read",
+            counted(lists.len() as u64, "trace", "traces"),
+            if unknown == 1 { "holds" } else { "hold" }
+        ));
     }
     traces
 }

@@ -8,6 +8,7 @@ use super::replay::{AtEnd, BySite, LiveBlock, Replay, replay};
 use super::rows::{Block, BlockState, Event, Run, Segment, Trace};
 use super::segments::Segments;
 use super::sites::{Room, top_sites};
+use crate::lines::counted;
 use rankscope_model::{Bytes, NeverFreed, SeriesAxis, SnapshotDevice, SnapshotPeak};
 use std::collections::{BTreeMap, HashSet};
 
@@ -52,12 +53,19 @@ pub(super) fn summarize(
         }
     }
     if impossible > 0 {
-        warnings.push(format!("{impossible} segments name a device that cannot exist and were left out"));
+        warnings.push(format!(
+            "{} left out",
+            counted(
+                impossible,
+                "segment names a device that cannot exist and was",
+                "segments name a device that cannot exist and were"
+            )
+        ));
     }
     if repeated > 0 {
         warnings.push(format!(
-            "{repeated} segments refer to a list of blocks that another one has; no torch writes that, and those blocks \
-             were counted once"
+            "{} to a list of blocks that another one has; no torch writes that, and those blocks were counted once",
+            counted(repeated, "segment refers", "segments refer")
         ));
     }
     let mut room = Room::new();
@@ -155,18 +163,21 @@ impl Tally {
     ) -> SnapshotDevice {
         if self.mismatched > 0 {
             warnings.push(format!(
-                "device {device}: {} of {} segments disagree with the sum of their blocks; the segments' own figures are used",
-                self.mismatched, self.segments
+                "device {device}: {} of {} {} with the sum of the blocks inside; the segments' own figures are used",
+                self.mismatched,
+                counted(self.segments, "segment", "segments"),
+                if self.mismatched == 1 { "disagrees" } else { "disagree" }
             ));
         }
         if self.misplaced_blocks > 0 {
-            warnings.push(format!("device {device}: {} blocks lie outside their segment", self.misplaced_blocks));
+            let blocks = counted(self.misplaced_blocks, "block lies", "blocks lie");
+            warnings.push(format!("device {device}: {blocks} outside the segment"));
         }
         let overlaps = overlaps(&mut self.places);
         if overlaps > 0 {
             warnings.push(format!(
-                "device {device}: {overlaps} segments lie over others, so memory is counted twice; its reserved total \
-                 of {} is not possible",
+                "device {device}: {} over others, so memory is counted twice; its reserved total of {} is not possible",
+                counted(overlaps, "segment lies", "segments lie"),
                 self.reserved
             ));
         }
@@ -186,9 +197,11 @@ impl Tally {
             && replay.contradictions > count / NOISE
         {
             warnings.push(format!(
-                "device {device}: {} of {count} events contradict the blocks or each other, as if parts of the recording \
-                 were missing; the curve of live bytes is a lower bound",
-                replay.contradictions
+                "device {device}: {} of {} {} the blocks or another event, as if parts of the recording were missing; \
+                 the curve of live bytes is a lower bound",
+                replay.contradictions,
+                counted(count, "event", "events"),
+                if replay.contradictions == 1 { "contradicts" } else { "contradict" }
             ));
         }
         let (bands, at_peak) = replay.as_ref().map_or_else(Default::default, |replay| {
