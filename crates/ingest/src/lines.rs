@@ -131,6 +131,9 @@ pub(crate) struct Scan {
     /// Lines longer than the limit, and the first of them.
     pub(crate) cut_lines: u64,
     pub(crate) first_cut_line: u64,
+    /// Lines of UTF-16 in a text of another encoding, and the first of them.
+    pub(crate) wide_lines: u64,
+    pub(crate) first_wide_line: u64,
     /// What ended the text early, with the number of the last line read.
     pub(crate) stopped: Option<(u64, io::Error)>,
 }
@@ -153,7 +156,8 @@ pub(crate) fn for_each_line(
 
 fn split(input: &mut dyn BufRead, limits: &Limits, each: &mut dyn FnMut(Line<'_>, &mut Trust)) -> Scan {
     let mut scan = Scan::default();
-    let mut splitter = Splitter { limit: limits.max_line_bytes, number: 1, line: Vec::new(), cut: false, given: false };
+    let mut splitter =
+        Splitter { limit: limits.max_line_bytes, number: 1, line: Vec::new(), cut: false, given: false, wide: false };
     loop {
         let chunk = match input.fill_buf() {
             Ok([]) => break,
@@ -188,6 +192,8 @@ struct Splitter {
     cut: bool,
     /// A piece of this line was given already, so that the newline of CR LF is not an empty line.
     given: bool,
+    /// The piece before was UTF-16 in a text of another encoding.
+    wide: bool,
 }
 
 impl Splitter {
@@ -209,6 +215,19 @@ impl Splitter {
                 scan.first_cut_line = self.number;
             }
             self.cut = false;
+        }
+        let behind_wide = std::mem::replace(&mut self.wide, is_wide(&self.line));
+        if self.wide {
+            self.line.retain(|b| !matches!(b, 0 | 0xfe | 0xff));
+            if !self.line.is_empty() {
+                scan.wide_lines = scan.wide_lines.saturating_add(1);
+                if scan.wide_lines == 1 {
+                    scan.first_wide_line = self.number;
+                }
+            }
+        } else if behind_wide && self.line.first() == Some(&0) {
+            // The second half of a line end.
+            self.line.remove(0);
         }
         if !self.line.is_empty() || (newline && !self.given) {
             let raw = String::from_utf8_lossy(&self.line);
@@ -235,6 +254,15 @@ impl Splitter {
     }
 }
 
+/// Whether a line of bytes is UTF-16, which another shell added to the file: a NUL in every second place, and never two
+/// together as where a file has a hole. What is left without them is the text, as far as it is ASCII.
+fn is_wide(line: &[u8]) -> bool {
+    let line = line.strip_prefix(b"\xff\xfe").or_else(|| line.strip_prefix(b"\xfe\xff")).unwrap_or(line);
+    memchr::memchr(0, line).is_some()
+        && memchr::memchr_iter(0, line).count().saturating_mul(5) >= line.len().saturating_mul(2)
+        && memchr::memmem::find(line, b"\0\0").is_none()
+}
+
 /// Writers that may cut one line into each other; what stands behind the last is left to it.
 const MAX_PIECES: usize = 16;
 
@@ -253,9 +281,43 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Where another process began to write.
+fn cut_at(text: &str) -> Option<usize> {
+    match (prefix_inside(text), rank_behind_figure(text)) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// Where `rank=1` touches the figure before it: `peak=40000MiBrank=1 step=1`. No program writes that in one print.
+fn rank_behind_figure(text: &str) -> Option<usize> {
+    memchr::memmem::find_iter(text.as_bytes(), b"ank").filter_map(|at| at.checked_sub(1)).find(|at| {
+        let Some((before, from)) = text.split_at_checked(*at) else { return false };
+        let Some(value) = from.strip_prefix("rank").or_else(|| from.strip_prefix("Rank")) else { return false };
+        let value = value.strip_prefix(['=', ':', ' ']).unwrap_or_default();
+        value.trim_start().starts_with(|c: char| c.is_ascii_digit()) && ends_in_figure(before)
+    })
+}
+
+/// Units behind which a figure ends.
+const UNITS: [&str; 14] = ["MiB", "MB", "GiB", "GB", "KiB", "KB", "kB", "TiB", "TB", "bytes", "Bytes", "B", "M", "G"];
+
+/// `peak=40000MiB`, `1.5 GB`, `step=4`; not `node3`, whose digit belongs to a name.
+fn ends_in_figure(text: &str) -> bool {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = text.get(number.len()..).unwrap_or_default();
+    if !(unit.is_empty() || UNITS.contains(&unit)) {
+        return false;
+    }
+    let number = if unit.is_empty() { number } else { number.trim_end_matches(' ') };
+    let before = number.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    number.ends_with(|c: char| c.is_ascii_digit())
+        && !before.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '_' | '-'))
+}
+
 /// Where the prefix of another process stands behind other text. Only the prefixes that launchers write, with their
 /// colon: `[rank 3]` inside a sentence is the program's own.
-fn cut_at(text: &str) -> Option<usize> {
+fn prefix_inside(text: &str) -> Option<usize> {
     memchr::memchr_iter(b'[', text.as_bytes()).skip_while(|at| *at == 0).find(|at| {
         let Some((before, prefix)) = text.split_at_checked(*at) else { return false };
         let could_be = prefix.starts_with("[rank")
@@ -509,8 +571,14 @@ mod tests {
         );
         assert_eq!(parts("Tried to[default3]:step 4"), ["Tried to", "[default3]:step 4"]);
         assert_eq!(parts("[1,0]<stderr>:Tried[1,2]<stderr>:step"), ["[1,0]<stderr>:Tried", "[1,2]<stderr>:step"]);
-        // Stacked prefixes, the same process, brackets of a program's own.
+        assert_eq!(
+            parts("rank=0 step=1 peak=40000MiBrank=1 step=1 peak=30000 MiBRank: 2 peak=1.5rank 3"),
+            ["rank=0 step=1 peak=40000MiB", "rank=1 step=1 peak=30000 MiB", "Rank: 2 peak=1.5", "rank 3"]
+        );
+        // Stacked prefixes, the same process, brackets of a program's own; names that end in `rank`, figures apart.
         for whole in [
+            "node3rank=1 dp_rank=2 peak=5MB rank=3",
+            "loss=5xrank=3 peak=MiBrank=1 5MBrank=x 5MBranks=3",
             "12:00:01 [default3]:[rank3]: step",
             "3: [rank3]: step",
             "[rank3]: step [rank3]: again",
@@ -554,6 +622,22 @@ mod tests {
             let (seen, _) = lines(&bytes, encoding);
             assert_eq!(seen, [(1, "| NVIDIA-SMI |".to_owned()), (2, "😀 ok".to_owned())]);
         }
+    }
+
+    #[test]
+    fn utf16_behind_other_text_is_read() {
+        let le = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+        let be = |text: &str| text.encode_utf16().flat_map(u16::to_be_bytes).collect::<Vec<u8>>();
+        for wide in [le("two\r\nthree\r\n"), be("two\r\nthree\r\n"), le("\u{feff}two\nthree\n")] {
+            let (seen, scan) = lines(&[b"one\n", wide.as_slice(), b"four\n"].concat(), TextEncoding::Utf8);
+            let seen: Vec<_> =
+                seen.iter().filter(|(_, text)| !text.is_empty()).map(|(n, t)| (*n, t.as_str())).collect();
+            assert_eq!(seen, [(1, "one"), (2, "two"), (3, "three"), (4, "four")]);
+            assert_eq!(scan.first_wide_line, 2);
+        }
+        // A hole is none, and neither is a stray NUL.
+        let (_, scan) = lines(b"ab\0\0\0\0cd\nGPU \0 has\n", TextEncoding::Utf8);
+        assert_eq!(scan.wide_lines, 0);
     }
 
     #[test]

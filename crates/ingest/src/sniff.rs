@@ -95,11 +95,15 @@ pub fn sniff(head: &[u8]) -> Content {
     if head.starts_with(b"\xff\xfe\0\0") || head.starts_with(b"\0\0\xfe\xff") {
         return Content::Known("text in UTF-32; save it as UTF-8");
     }
-    if head.starts_with(b"\xff\xfe") {
-        return Content::Text(TextEncoding::Utf16Le);
+    if let Some(version) = text_pickle(head) {
+        return Content::Known(version);
     }
-    if head.starts_with(b"\xfe\xff") {
-        return Content::Text(TextEncoding::Utf16Be);
+    if head.starts_with(b"\xff\xfe") || head.starts_with(b"\xfe\xff") {
+        return Content::Text(match head.first() {
+            _ if is_partly_wide(head) => TextEncoding::Utf8,
+            Some(0xff) => TextEncoding::Utf16Le,
+            _ => TextEncoding::Utf16Be,
+        });
     }
     let known = KNOWN.iter().find(|(magic, _)| head.starts_with(magic));
     // A PDF begins like text; but a log may begin with "BM" or "MZ", so short words only count for what is no text.
@@ -121,6 +125,35 @@ pub fn sniff(head: &[u8]) -> Content {
     Content::Binary
 }
 
+/// A pickle of a protocol without the mark in front: it begins with a container that is stored under number 0 at once, or
+/// with a name to import. No text begins so.
+fn text_pickle(head: &[u8]) -> Option<&'static str> {
+    if let [b'}' | b']', b'q', 0, ..] = head {
+        return Some(
+            "a Python pickle of protocol 1; torch writes memory snapshots in 2 to 5: upload the file that \
+             `_dump_snapshot` wrote, or write it again with `pickle.dump(snapshot, file)`",
+        );
+    }
+    // Behind the number: a text, a number, a mark, a container, a name to import, or the end.
+    let container = |kind: &[u8]| {
+        let next = head.strip_prefix(kind)?.strip_prefix(b"p0\n")?.first()?;
+        b"VSILFN(gc.0t)".contains(next).then_some(())
+    };
+    let import = || {
+        let mut lines = head.strip_prefix(b"c")?.split(|b| *b == b'\n');
+        let is_name = |name: &[u8]| {
+            !name.is_empty() && name.len() < 100 && name.iter().all(|b| b.is_ascii_alphanumeric() || b"._".contains(b))
+        };
+        let named = is_name(lines.next()?) && is_name(lines.next()?);
+        (named && lines.next()? == b"p0" && lines.next()?.starts_with(b"(")).then_some(())
+    };
+    container(b"(d").or_else(|| container(b"(l")).or_else(import)?;
+    Some(
+        "a Python pickle of protocol 0; torch writes memory snapshots in 2 to 5: upload the file that `_dump_snapshot` \
+         wrote, or write it again with `pickle.dump(snapshot, file)`",
+    )
+}
+
 /// A data frame, or a skippable frame (which may stand first).
 fn is_zstd(head: &[u8]) -> bool {
     matches!(head, [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..])
@@ -134,6 +167,9 @@ fn is_safetensors(head: &[u8]) -> bool {
 /// Text has no NUL and hardly any control characters; UTF-16 without a mark has a NUL in every second place.
 fn text_encoding(head: &[u8]) -> Option<TextEncoding> {
     let head = head.get(..head.len().min(HEAD_BYTES)).unwrap_or(head);
+    if is_partly_wide(head) {
+        return Some(TextEncoding::Utf8);
+    }
     let nul_at = |odd: usize| head.iter().skip(odd).step_by(2).filter(|b| **b == 0).count();
     let (even, odd) = (nul_at(0), nul_at(1));
     let pairs = head.len() / 2;
@@ -174,6 +210,34 @@ fn has_holes(head: &[u8]) -> bool {
         && text.contains(&b'\n')
         && !text.iter().any(|b| is_control(*b))
         && std::str::from_utf8(&text).map_or_else(is_cut, |_| true)
+}
+
+/// Whether `head` is ASCII in one part and UTF-16 of ASCII in another: a log to which Windows PowerShell's `>>` added. Its
+/// NULs stand in every second place of a few stretches, and a whole line stands outside of them.
+fn is_partly_wide(head: &[u8]) -> bool {
+    let high = head.iter().filter(|b| !b.is_ascii()).count();
+    let is_text = |b: &u8| *b == 0 || !is_control(*b);
+    if head.contains(&0) && high.saturating_mul(5) <= head.len() && head.iter().all(is_text) {
+        let mut stretches = 0usize;
+        let mut plain_line = false;
+        let mut last = None;
+        for at in memchr::memchr_iter(0, head) {
+            let between = head.get(last.map_or(0, |last: usize| last.saturating_add(1))..at).unwrap_or_default();
+            if between.is_empty() && last.is_some() {
+                return false;
+            }
+            if between.len() > 1 || last.is_none() {
+                stretches = stretches.saturating_add(1);
+                plain_line |= between.len() > 2 && between.contains(&b'\n');
+            }
+            last = Some(at);
+        }
+        let behind = head.get(last.unwrap_or(0)..).unwrap_or_default();
+        // The end of the last wide line is a letter and its NUL: more than that is text of its own.
+        plain_line |= memchr::memchr_iter(b'\n', behind).count() >= 2;
+        return plain_line && stretches <= MAX_HOLES;
+    }
+    false
 }
 
 /// Whether text is Python source: a name that ends in `.py`, or a beginning that nothing else has.
@@ -238,6 +302,39 @@ mod tests {
         // Many holes, or other controls beside them, are no text.
         assert_eq!(sniff(&b"ab\n\0".repeat(50)), Content::Binary);
         assert_eq!(sniff(&[&with_hole(100)[..], &[1, 2, 3, 4].repeat(40)].concat()), Content::Binary);
+    }
+
+    #[test]
+    fn a_log_to_which_another_shell_added_is_a_log() {
+        let le = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+        let (plain, wide) = ("rank=0 step=1 peak=100MB\n".repeat(40), le(&"rank=0 step=1 peak=100MB\r\n".repeat(40)));
+        for parts in [[plain.as_bytes(), &wide], [&wide, plain.as_bytes()]] {
+            assert_eq!(sniff(&parts.concat()), Content::Text(TextEncoding::Utf8));
+            assert_eq!(sniff(&[b"\xff\xfe", parts[0], parts[1]].concat()), Content::Text(TextEncoding::Utf8));
+        }
+        assert_eq!(sniff(&[b"\xff\xfe", wide.as_slice()].concat()), Content::Text(TextEncoding::Utf16Le));
+        assert_eq!(sniff(&wide), Content::Text(TextEncoding::Utf16Le));
+        assert_eq!(sniff(&[b"\x01\x02\x03", plain.as_bytes(), &wide].concat()), Content::Binary);
+    }
+
+    #[test]
+    fn pickles_without_a_mark_are_told_from_text() {
+        for pickle in [
+            &b"(dp0\nVsegments\np1\n(lp2\n(dp3\n"[..],
+            b"(dp0\nS'segments'\np1\n(lp2\n",
+            b"(lp0\n(dp1\nVdevice\np2\nI0\ns",
+            b"(dp0\n.",
+            b"ccopy_reg\n_reconstructor\np0\n(c__main__\n",
+            b"}q\0(X\x08\0\0\0segmentsq\x01]q\x02",
+        ] {
+            let content = sniff(pickle);
+            assert!(matches!(content, Content::Known(words) if words.contains("pickle of protocol")), "{content:?}");
+        }
+        for text in
+            ["(dp0) is the first group\n", "(lp0\n is where it begins", "class\nname\np0\nx", "c\n\np0\n(", "(dp0\n"]
+        {
+            assert_eq!(sniff(text.as_bytes()), Content::Text(TextEncoding::Utf8), "{text}");
+        }
     }
 
     #[test]

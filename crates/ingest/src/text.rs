@@ -85,6 +85,13 @@ pub(crate) fn read_with(
             ctx.limits.max_line_bytes >> 10
         ));
     }
+    if scan.wide_lines > 0 {
+        info.warnings.push(format!(
+            "{} in UTF-16 in a text of another encoding, as if two shells had written to the file; letters beyond ASCII \
+             in there are lost",
+            lines_from(scan.wide_lines, scan.first_wide_line, "is", "are")
+        ));
+    }
     let (mut device_tables, table_lines, warnings) = tables.finish();
     info.warnings.extend(warnings);
     let table_lines = if device_tables.is_empty() { 0 } else { table_lines };
@@ -110,6 +117,10 @@ pub(crate) fn read_with(
     if info.kind == ArtifactKind::StepLog && of_statistics.saturating_mul(2) > steps.len() as u64 {
         info.kind = ArtifactKind::MemoryStats;
     }
+    // A list of processes beside figures is a side note, however long it is.
+    if info.kind == ArtifactKind::Text && process_rows > 0 && phases.is_empty() {
+        info.kind = ArtifactKind::ProcessList;
+    }
     if info.kind == ArtifactKind::Text && !(phases.is_empty() && launches.is_empty()) {
         info.kind = ArtifactKind::JobLog;
     }
@@ -117,10 +128,6 @@ pub(crate) fn read_with(
     let evidence =
         Evidence { device_tables, steps, ooms, topologies, phases, launches, cards, unnumbered, ..Evidence::default() };
     note_subjects(&mut info, &evidence, found.devices);
-    // A list of processes beside figures is a side note, however long it is.
-    if info.kind == ArtifactKind::Text && process_rows > 0 && phases.is_empty() {
-        info.kind = ArtifactKind::ProcessList;
-    }
     Ok(Evidence { artifacts: vec![info], ..evidence })
 }
 

@@ -132,6 +132,81 @@ fn one_file_gives_the_evidence_of_every_family_in_it() {
 }
 
 #[test]
+fn two_ranks_glued_into_one_line_are_parted() {
+    let text = "rank=0 step=1 cur=20000MiB peak=40000MiBrank=1 step=1 cur=10000MiB peak=30000MiB\n";
+    let evidence = read_bytes("job.log", text.as_bytes());
+    let found: Vec<_> =
+        evidence.steps.iter().map(|s| (s.subject.rank(), s.step.map(|s| s.0), s.allocated, s.peak_allocated)).collect();
+    assert_eq!(
+        found,
+        [
+            (Some(0), Some(1), Some(mib(20000.0)), Some(mib(40000.0))),
+            (Some(1), Some(1), Some(mib(10000.0)), Some(mib(30000.0)))
+        ]
+    );
+    assert!(evidence.artifacts[0].warnings.is_empty(), "{:?}", evidence.artifacts[0].warnings);
+}
+
+/// What is said of figures that are nobody's must be true of their lines.
+#[test]
+fn figures_without_an_owner_are_told_by_their_reason() {
+    let warnings = |text: &str| read_bytes("job.log", text.as_bytes()).artifacts.remove(0).warnings;
+    let names = |number: &str| {
+        format!(
+            "line 2 names the rank {number}, which no rank can be, for memory figures; they were left out. Look at what \
+             prints it"
+        )
+    };
+    for number in ["4294967295", "99999999999", "1000000"] {
+        assert_eq!(warnings(&format!("hello\nrank={number} step=1 peak=5MB\n")), [names(number)]);
+    }
+    let twice = warnings("rank=4294967295 peak=5MB\nrank=99999999999 peak=6MB\n");
+    assert!(twice[0].starts_with("2 lines, the first is line 1, name the rank 4294967295 or another such number"));
+    assert_eq!(twice.len(), 1, "{twice:?}");
+    for line in ["rank=0 step=1 cur=1MiB peak=4xrank=1 step=1 cur=2MiB", "peak=5MB peak=7MB rank=1"] {
+        let mixed = warnings(line);
+        assert_eq!(mixed.len(), 1, "{line}: {mixed:?}");
+        assert!(mixed[0].starts_with("line 1 has memory figures beside a rank that cannot be told"), "{mixed:?}");
+    }
+    let none = warnings("step=1 peak=5MB\ndp_rank=3 peak=6MB\n");
+    assert_eq!(none.len(), 1);
+    assert!(none[0].starts_with("2 lines, the first is line 1, name no rank and no device"), "{none:?}");
+}
+
+#[test]
+fn counts_in_warnings_agree_with_their_words() {
+    let harmless = "Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.59GiB. The caller indicates that this is not \
+                    a failure, but this may mean that there could be performance gains if more memory were available.\n";
+    let warnings = |text: &str| read_bytes("job.log", text.as_bytes()).artifacts.remove(0).warnings;
+    let said = "allocator message that TensorFlow itself calls not a failure was passed over";
+    assert_eq!(warnings(harmless), [format!("1 {said}")]);
+    let said = "allocator messages that TensorFlow itself calls not a failure were passed over";
+    assert_eq!(warnings(&harmless.repeat(2)), [format!("2 {said}")]);
+}
+
+#[test]
+fn a_log_that_another_shell_went_on_writing_is_read_to_its_end() {
+    let wide: Vec<u8> = "rank=1 step=1 peak=30000MiB\r\n".repeat(3).encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let plain = b"rank=0 step=1 peak=20000MiB\n".repeat(3);
+    for (bytes, ranks) in [([plain.as_slice(), &wide].concat(), [0, 1]), ([wide.as_slice(), &plain].concat(), [0, 1])] {
+        let evidence = read_bytes("job.log", &bytes);
+        let artifact = &evidence.artifacts[0];
+        assert_eq!((artifact.kind, artifact.ranks.as_slice()), (ArtifactKind::StepLog, &ranks[..]));
+        assert_eq!(evidence.steps.len(), 6);
+        assert_eq!(artifact.warnings.len(), 1);
+        let said = "in UTF-16 in a text of another encoding";
+        assert!(artifact.warnings[0].starts_with("3 lines, the first is line") && artifact.warnings[0].contains(said));
+    }
+}
+
+#[test]
+fn a_pickle_of_an_old_protocol_is_refused_by_its_name() {
+    let evidence = read_bytes("snapshot.pickle", b"(dp0\nVsegments\np1\n(lp2\nsVdevice_traces\np3\n(lp4\ns.");
+    assert_eq!(evidence.artifacts[0].kind, ArtifactKind::Unreadable);
+    assert!(evidence.artifacts[0].warnings[0].starts_with("looks like a Python pickle of protocol 0; torch writes"));
+}
+
+#[test]
 fn host_memory_is_kept_apart_from_the_card() {
     for line in [
         "[Mon Jan  1 10:00:00 2024] Out of memory: Killed process 4321 (python) total-vm:9kB, anon-rss:1048576kB, file-rss:0kB",

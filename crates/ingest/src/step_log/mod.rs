@@ -17,7 +17,7 @@ mod tokens;
 
 use crate::context::{ReadContext, ReadError};
 use crate::lines::{Label, Line, RankFrom, Trust, lines_from};
-use crate::rank_name::rank_from_name;
+use crate::rank_name::{MAX_RANK, rank_from_name};
 use crate::sniff::TextEncoding;
 use crate::text;
 use columns::Columns;
@@ -73,9 +73,8 @@ pub(crate) struct StepReader<'c> {
     has_stats: bool,
     /// Records that came from such prints.
     of_statistics: u64,
-    /// Lines with a memory figure and nobody to give it to, and the first of them.
-    ownerless: u64,
-    first_ownerless: u64,
+    /// Lines with a memory figure and nobody to give it to.
+    ownerless: Ownerless,
     impossible: Impossible,
     /// Lines with a memory figure without a unit, and the first of them.
     unitless: u64,
@@ -123,6 +122,80 @@ impl Impossible {
     }
 }
 
+/// A number of lines, and the first of them.
+#[derive(Debug, Default)]
+struct Lines {
+    count: u64,
+    first: u64,
+}
+
+impl Lines {
+    fn add(&mut self, line: u64) {
+        if self.count == 0 {
+            self.first = line;
+        }
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// `line 7 has`, `3 lines, the first is line 7, have`; nothing where there are none.
+    fn told(&self, one: &str, many: &str) -> Option<String> {
+        (self.count > 0).then(|| lines_from(self.count, self.first, one, many))
+    }
+}
+
+/// Lines with memory figures that nobody can be given: by why that is.
+#[derive(Debug, Default)]
+struct Ownerless {
+    unnamed: Lines,
+    /// A rank stands there, but not so that the figures are its own.
+    mixed: Lines,
+    /// The rank that stands there is too large for one; the first such number.
+    absurd: Lines,
+    number: String,
+}
+
+impl Ownerless {
+    /// Digits of a number that are shown.
+    const SHOWN: usize = 24;
+
+    fn add(&mut self, line: u64, text: &str) {
+        match records::named_rank(text) {
+            None => self.unnamed.add(line),
+            Some(digits) if digits.parse().is_ok_and(|rank: u32| rank < MAX_RANK) => self.mixed.add(line),
+            Some(digits) => {
+                if self.absurd.count == 0 {
+                    self.number = digits.chars().take(Self::SHOWN).collect();
+                }
+                self.absurd.add(line);
+            }
+        }
+    }
+
+    fn warnings(&self) -> impl Iterator<Item = String> {
+        let unnamed = self.unnamed.told("names", "name").map(|lines| {
+            format!(
+                "{lines} no rank and no device for memory figures, which were left out; print the rank on each line, or \
+                 name the file after it (rank3.log)"
+            )
+        });
+        let mixed = self.mixed.told("has", "have").map(|lines| {
+            format!(
+                "{lines} memory figures beside a rank that cannot be told to be theirs, as where two processes write into \
+                 one line; those figures were left out. Print each line with its line end in one call, and flush it"
+            )
+        });
+        let absurd = self.absurd.told("names", "name").map(|lines| {
+            let such = if self.absurd.count == 1 { "" } else { " or another such number" };
+            format!(
+                "{lines} the rank {}{such}, which no rank can be, for memory figures; they were left out. Look at what \
+                 prints it",
+                self.number
+            )
+        });
+        [unnamed, mixed, absurd].into_iter().flatten()
+    }
+}
+
 impl<'c> StepReader<'c> {
     pub(crate) fn new(ctx: &'c ReadContext<'c>) -> Self {
         Self {
@@ -137,8 +210,7 @@ impl<'c> StepReader<'c> {
             fairseq: Fairseq::default(),
             summaries: Summaries::default(),
             kept: Thinned::new(ctx.limits.max_step_records),
-            ownerless: 0,
-            first_ownerless: 0,
+            ownerless: Ownerless::default(),
             impossible: Impossible::default(),
             unitless: 0,
             first_unitless: 0,
@@ -249,7 +321,7 @@ impl<'c> StepReader<'c> {
             (None, Some(subject)) => (subject, Owner { from: None, otherwise: None }),
             (None, None) => {
                 if draft.has_allocator_figure() {
-                    self.count_ownerless(first_line(&at));
+                    self.ownerless.add(first_line(&at), &at.quote);
                 }
                 return;
             }
@@ -270,13 +342,6 @@ impl<'c> StepReader<'c> {
             ..StepRecord::new(at, subject)
         };
         self.kept.push(record, owner);
-    }
-
-    fn count_ownerless(&mut self, line: u64) {
-        self.ownerless = self.ownerless.saturating_add(1);
-        if self.ownerless == 1 {
-            self.first_ownerless = line;
-        }
     }
 
     /// The records in the order of the file, how many of them came from printed statistics of the allocator, and what
@@ -313,13 +378,7 @@ impl<'c> StepReader<'c> {
                  figures that tell how full the card is; upload the whole print"
             ));
         }
-        if self.ownerless > 0 {
-            warnings.push(format!(
-                "{} no rank and no device for memory figures, which were left out; print the rank on each line, or name \
-                 the file after it (rank3.log)",
-                lines_from(self.ownerless, self.first_ownerless, "names", "name")
-            ));
-        }
+        warnings.extend(self.ownerless.warnings());
         warnings.extend(self.impossible.warning());
         // Where other figures were read, a bare number beside them may be anything.
         let has_memory = |record: &StepRecord| {

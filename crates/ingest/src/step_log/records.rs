@@ -574,6 +574,23 @@ fn numbered(word: &str) -> Option<Numbered> {
     (name.eq_ignore_ascii_case("gpu") && number < 1024).then_some(Numbered::Device(number))
 }
 
+/// The digits of the global rank that a text names anywhere: `rank=3`, `[Rank 3]`, `curank=3` of two lines in one.
+pub(super) fn named_rank(text: &str) -> Option<&str> {
+    memchr::memmem::find_iter(text.as_bytes(), b"ank").find_map(|at| {
+        let (before, from) = text.split_at_checked(at.checked_sub(1)?)?;
+        if !from.starts_with(['r', 'R']) {
+            return None;
+        }
+        let value = from.get(4..)?.trim_start_matches(['=', ':', ' ', '"', '\'']);
+        let end = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+        let digits = value.get(..end).filter(|digits| !digits.is_empty())?;
+        // `dp_rank` and `lora rank` are others.
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let last = before.trim_end_matches([' ', '-']).rsplit(|c: char| !word(c)).next()?;
+        (Parts::of(&[last, "rank"]).key() == Some(Key::Rank)).then_some(digits)
+    })
+}
+
 fn rank(number: Number) -> Option<Rank> {
     number.whole.and_then(|n| u32::try_from(n).ok()).filter(|n| *n < MAX_RANK).map(Rank)
 }
@@ -611,6 +628,23 @@ mod tests {
             ..Draft::default()
         };
         assert_eq!(record, expected);
+    }
+
+    #[test]
+    fn a_rank_is_found_wherever_it_stands() {
+        for (text, digits) in [
+            ("rank=4294967295 peak=5MB", Some("4294967295")),
+            ("[rank99999999999]: peak=5MB", Some("99999999999")),
+            ("peak=5MB curank=1 step=2", Some("1")),
+            ("{\"rank\": 3}", Some("3")),
+            ("dp_rank=1 peak=5MB", None),
+            ("lora rank: 16", None),
+            ("ranks=3", None),
+            ("rank=x", None),
+            ("thank 5 of you", None),
+        ] {
+            assert_eq!(named_rank(text), digits, "{text}");
+        }
     }
 
     #[test]
