@@ -130,6 +130,71 @@ pattern!(
     r"(?i:out.of.memory|resource.?exhausted)|Tried to allocate|OOM when allocating|_STATUS_ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_NOT_INITIALIZED|Failed to CUDA |No available memory for the cache blocks|Free memory on device|(?:can't allocate|not enough) memory: you tried|oom.?kill|MemoryError|cudaErrorMemoryAllocation|Cannot allocate memory|Exceeded (?:job|step) memory limit|Failed to allocate request for|SIGKILL|exitcode ?: -9|OOMKilled"
 );
 
+/// What [`TRIGGER`] finds, in lower case, to tell where a terminal may break it.
+const TRIGGERS: [&str; 31] = [
+    "out of memory",
+    "out_of_memory",
+    "out-of-memory",
+    "resource exhausted",
+    "resource_exhausted",
+    "resourceexhausted",
+    "tried to allocate",
+    "oom when allocating",
+    "_status_alloc_failed",
+    "cublas_status_not_initialized",
+    "cudnn_status_not_initialized",
+    "failed to cuda calloc",
+    "failed to cuda malloc",
+    "failed to cuda host alloc",
+    "no available memory for the cache blocks",
+    "free memory on device",
+    "can't allocate memory: you tried",
+    "not enough memory: you tried",
+    "oom kill",
+    "oom_kill",
+    "oom-kill",
+    "oomkill",
+    "memoryerror",
+    "cudaerrormemoryallocation",
+    "cannot allocate memory",
+    "exceeded job memory limit",
+    "exceeded step memory limit",
+    "failed to allocate request for",
+    "sigkill",
+    "exitcode: -9",
+    "exitcode : -9",
+];
+
+/// Which letters stand side by side in a trigger, perhaps with a blank between: by the first, a bit for the second.
+static NEIGHBOURS: LazyLock<[u128; 128]> = LazyLock::new(|| {
+    let mut found = [0u128; 128];
+    let mut note = |one: u8, other: u8| {
+        if let Some(bits) = found.get_mut(usize::from(one)) {
+            *bits |= 1u128.checked_shl(other.into()).unwrap_or(0);
+        }
+    };
+    for trigger in TRIGGERS {
+        for window in trigger.as_bytes().windows(3) {
+            if let [a, b, c] = *window {
+                note(a, b);
+                note(b, c);
+                if b == b' ' {
+                    note(a, c);
+                }
+            }
+        }
+    }
+    found
+});
+
+/// Whether a terminal may have broken a trigger between two texts. Two letters tell it of most lines, and spare them the
+/// search in what both make together.
+pub(super) fn may_be_broken(before: &str, after: &str) -> bool {
+    let (Some(one), Some(other)) = (before.bytes().next_back(), after.bytes().next()) else { return false };
+    let bits = NEIGHBOURS.get(usize::from(one.to_ascii_lowercase())).copied().unwrap_or(0);
+    bits.checked_shr(other.to_ascii_lowercase().into()).is_some_and(|bits| bits & 1 == 1)
+}
+
 /// Whether a text could begin a message.
 pub(super) fn is_trigger(text: &str) -> bool {
     TRIGGER.is_in(text)
@@ -599,6 +664,23 @@ mod tests {
             "Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.59GiB. The caller indicates that this is not a failure, but",
         );
         assert_eq!((harmless.messages.len(), harmless.harmless), (0, 1));
+    }
+
+    #[test]
+    fn a_trigger_may_be_broken_anywhere() {
+        for trigger in TRIGGERS {
+            let upper = trigger.to_ascii_uppercase();
+            assert!(trigger.len() > 3);
+            for at in 1..trigger.len() {
+                for text in [trigger, upper.as_str()] {
+                    let (before, after) = text.split_at(at);
+                    assert!(may_be_broken(before.trim_end(), after.trim_start()), "{before}|{after}");
+                }
+            }
+        }
+        for (before, after) in [("step 12", "loss"), ("", "a"), ("a", ""), ("显", "显"), ("x", "显")] {
+            assert!(!may_be_broken(before, after), "{before}|{after}");
+        }
     }
 
     #[test]

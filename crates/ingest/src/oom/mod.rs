@@ -172,7 +172,7 @@ impl<'c> OomReader<'c> {
 
     /// Whether a terminal broke the words that tell a message: `CUDA out of mem` / `ory. Tried …`.
     fn wraps_into(&self, body: &str) -> bool {
-        if self.previous.is_empty() || body.is_empty() {
+        if !families::may_be_broken(&self.previous, body) {
             return false;
         }
         let end = body.char_indices().nth(40).map_or(body.len(), |(at, _)| at);
