@@ -1,6 +1,11 @@
 //! The command line. Its words are a public contract: see docs/architecture.md.
 
-use crate::{http::PublicUrl, limits::parse_bytes, prometheus::address::Source, store::DatabaseUrl};
+use crate::{
+    http::PublicUrl,
+    limits::parse_bytes,
+    prometheus::address::Source,
+    store::{BucketSettings, BucketUrl, DatabaseUrl, Endpoint, Style},
+};
 use axum::http::HeaderName;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
@@ -13,6 +18,15 @@ use std::{
 /// Help for what `serve` and `user` share; an attribute, because what documentation marks would be printed as marks.
 const DATABASE_URL: &str = "PostgreSQL for everything but files and live samples: postgres://user:password@host/name. \
     Without it the database is a file in the folder";
+
+/// Help for what names a bucket, which would be marked in the same way.
+const OBJECTS: &str = "Bucket for uploaded files and reports, s3://bucket/prefix: of AWS, or of a server that speaks as it \
+    does. Without it they are in the data folder. Credentials come from the environment (AWS_ACCESS_KEY_ID and \
+    AWS_SECRET_ACCESS_KEY, or a role) or from a file";
+const OBJECTS_ENDPOINT: &str = "Server of the bucket, if it is not AWS: https://host:port";
+const OBJECTS_STYLE: &str = "How the bucket is named: path for https://server/bucket, which is usual with an endpoint, or host \
+    for https://bucket.server, which is usual for AWS";
+const OBJECTS_REGION: &str = "Region of the bucket; otherwise that of AWS_REGION, or us-east-1";
 
 /// Help for the commands that read it.
 const CONFIG: &str = "File with settings: TOML, keys as the long options of serve. What is given here or in the \
@@ -65,6 +79,9 @@ pub struct ServeArgs {
     /// Where the rows are, if not in a file of the folder.
     #[arg(long, value_name = "URL", env = "RANKSCOPE_DATABASE_URL", hide_env_values = true, help = DATABASE_URL)]
     pub database_url: Option<DatabaseUrl>,
+    /// Where the files are, if not in the folder.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
     /// Largest accepted file, for instance 500MiB or 2GiB.
     #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = parse_bytes)]
     pub max_file_bytes: u64,
@@ -120,7 +137,64 @@ impl ServeArgs {
             "proxy-user-header names a header, and trusted-proxy nobody who may send it: say from which network the proxy \
              comes",
         );
-        larger.into_iter().chain(trusted).collect()
+        larger.into_iter().chain(trusted).chain(self.objects.contradiction()).collect()
+    }
+}
+
+/// Where objects are: files as uploaded, and what was made of them. For every command that touches them.
+#[derive(Debug, Default, Args)]
+pub struct ObjectsArgs {
+    /// Which bucket, and where in it.
+    #[arg(long, value_name = "URL", env = "RANKSCOPE_OBJECTS", help = OBJECTS)]
+    pub objects: Option<BucketUrl>,
+    /// Who keeps it.
+    #[arg(long, value_name = "URL", env = "RANKSCOPE_OBJECTS_ENDPOINT", help = OBJECTS_ENDPOINT)]
+    pub objects_endpoint: Option<Endpoint>,
+    /// Its region.
+    #[arg(long, value_name = "NAME", env = "RANKSCOPE_OBJECTS_REGION", help = OBJECTS_REGION)]
+    pub objects_region: Option<String>,
+    /// How it is named.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "path|host",
+        env = "RANKSCOPE_OBJECTS_STYLE",
+        hide_possible_values = true,
+        help = OBJECTS_STYLE
+    )]
+    pub objects_style: Option<Style>,
+    /// File with the credentials, in the form of ~/.aws/credentials, instead of those of the environment.
+    #[arg(long, value_name = "FILE", env = "RANKSCOPE_OBJECTS_CREDENTIALS_FILE")]
+    pub objects_credentials_file: Option<PathBuf>,
+    /// File with the certificates (PEM) of the authorities from which the certificate of the bucket's server may come,
+    /// instead of Mozilla's list.
+    #[arg(long, value_name = "FILE", env = "RANKSCOPE_OBJECTS_CA_FILE")]
+    pub objects_ca_file: Option<PathBuf>,
+    /// Let the bucket's server be asked without TLS, where its address begins with http://.
+    #[arg(long)]
+    pub objects_plain_http: bool,
+}
+
+impl ObjectsArgs {
+    /// What is set about the bucket, if there is one.
+    pub fn bucket(&self) -> Option<BucketSettings> {
+        Some(BucketSettings {
+            url: self.objects.clone()?,
+            endpoint: self.objects_endpoint.clone(),
+            region: self.objects_region.clone(),
+            style: self.objects_style,
+            plain_http: self.objects_plain_http,
+            credentials_file: self.objects_credentials_file.clone(),
+            ca_file: self.objects_ca_file.clone(),
+        })
+    }
+
+    fn contradiction(&self) -> Option<&'static str> {
+        let is_told_how = self.objects_endpoint.is_some() || self.objects_credentials_file.is_some();
+        (self.objects.is_none() && is_told_how).then_some(
+            "objects-endpoint or objects-credentials-file is set, and objects, which names the bucket, is not: files would \
+             go into the data folder",
+        )
     }
 }
 
@@ -233,8 +307,8 @@ pub enum UserCommand {
 #[derive(Debug, Args)]
 #[command(
     after_help = "The file holds runs, files, reports, shares and accounts as they were at one moment. Live samples \
-    that still move are not in it. Where the rows are in PostgreSQL, save them with pg_dump and the folder objects beside \
-    them."
+    that still move are not in it. Files in a bucket are read from it; the data folder needs room for them once. Where \
+    the rows are in PostgreSQL, save them with pg_dump, and then the folder objects or the bucket."
 )]
 pub struct BackupArgs {
     /// Where more settings are.
@@ -243,6 +317,9 @@ pub struct BackupArgs {
     /// Folder of the server.
     #[arg(long, value_name = "DIR", default_value = "./data", env = "RANKSCOPE_DATA")]
     pub data: PathBuf,
+    /// Where its objects are.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
     /// Tar file to write; it must not exist. - for standard output.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
@@ -257,6 +334,9 @@ pub struct RestoreArgs {
     /// Folder to make; it must not exist, or be empty.
     #[arg(long, value_name = "DIR", default_value = "./data", env = "RANKSCOPE_DATA")]
     pub data: PathBuf,
+    /// Where its objects are to be.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
     /// File that `rankscope backup` wrote, or - for standard input.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,

@@ -178,12 +178,13 @@ impl From<StoreError> for Problem {
             StoreError::Gone => {
                 Self::new(ProblemKind::ShareEnded, "The link was revoked or has expired. Ask its owner for a new one.")
             }
+            StoreError::Bucket(fault) => Self::new(ProblemKind::Unavailable, fault.told()).because(fault),
             error if error.is_full() => {
                 let detail = "The disk of this server is full, so nothing was changed. Its operator must make room.";
                 Self::new(ProblemKind::Unavailable, detail).because(error)
             }
             StoreError::Lost { .. } => {
-                let detail = "A file of this run is missing from the server's data folder. Its operator finds the run in \
+                let detail = "A file of this run is missing where the server keeps its files. Its operator finds the run in \
                     the log.";
                 Self::new(ProblemKind::FileLost, detail).because(error)
             }

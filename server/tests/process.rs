@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)] // a helper that fails should stop the test
 
 mod common;
+#[path = "process/bucket.rs"]
+mod in_a_bucket;
 
 use common::{data, data_path, multipart, multipart_type};
 use std::{
@@ -24,7 +26,11 @@ impl Serving {
     }
 
     fn spawn(command: &mut Command, data: &Path) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        Self::spawn_with(command, data, Stdio::null())
+    }
+
+    fn spawn_with(command: &mut Command, data: &Path, log: impl Into<Stdio>) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         // Sign by sign: what follows the line is somebody else's.
         let mut line = String::new();
         while !line.ends_with('\n') {

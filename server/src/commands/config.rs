@@ -6,7 +6,7 @@ use crate::{
     cli::{CheckArgs, ServeArgs},
     configuration::{Origin, Setting},
     live::Webhook,
-    store::{self, Database},
+    store::{self, BucketSettings, Database, Objects},
 };
 use std::{
     fmt::Write,
@@ -50,6 +50,9 @@ fn findings(args: &CheckArgs, settings: &[Setting]) -> anyhow::Result<Vec<Findin
     findings.extend(args.config().and_then(|path| others_may_read(path, settings)).map(|found| ("config", found)));
     findings.push(("data", folder(&serve.data, is_running)));
     findings.push(("database-url", database(serve)?));
+    if let Some(bucket) = serve.objects.bucket() {
+        findings.push(("objects", objects(&bucket)?));
+    }
     findings.push(("listen", address(serve, is_running)));
     if let Some(path) = &serve.agent_token_file {
         findings.push((
@@ -90,6 +93,7 @@ fn told(args: &CheckArgs, settings: &[Setting], findings: &[Finding]) -> String 
         None => "-".to_owned(),
     };
     let wide = shown.iter().map(|setting| value(setting).chars().count()).filter(|wide| *wide <= 48).max().unwrap_or(0);
+    let keys = shown.iter().map(|setting| setting.key.len()).max().unwrap_or(0);
     for setting in shown {
         let origin = match &setting.origin {
             Origin::CommandLine => "command line".to_owned(),
@@ -99,7 +103,7 @@ fn told(args: &CheckArgs, settings: &[Setting], findings: &[Finding]) -> String 
             Origin::Default => "not set".to_owned(),
         };
         // Writing into a String cannot fail.
-        let _ = writeln!(text, "  {:<18} {:<wide$}  {origin}", setting.key, value(setting));
+        let _ = writeln!(text, "  {:<keys$}  {:<wide$}  {origin}", setting.key, value(setting));
     }
     text.push_str("\nTried\n");
     for (key, found) in findings {
@@ -200,6 +204,15 @@ fn database(args: &ServeArgs) -> anyhow::Result<Found> {
     Ok(match found {
         Ok(()) => Well(format!("{url} answers")),
         Err(error) => Wrong(format!("{url} cannot be used: {error}")),
+    })
+}
+
+/// Whether the bucket answers. That it takes objects only a write would show.
+fn objects(bucket: &BucketSettings) -> anyhow::Result<Found> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(match runtime.block_on(Objects::to_read(bucket)) {
+        Ok(objects) => Well(format!("{objects} answers and lists its objects; that it takes some was not tried")),
+        Err(error) => Wrong(error.to_string()),
     })
 }
 

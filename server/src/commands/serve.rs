@@ -21,6 +21,9 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Time for what still runs when the requests are over: the database, readers.
 const LAST_GRACE: Duration = Duration::from_secs(3);
 
+/// How often it is tried to remove what could not be removed.
+const CLEARS_EVERY: Duration = Duration::from_mins(1);
+
 /// A shorter token for agents could be guessed.
 const SHORTEST_TOKEN: usize = 16;
 
@@ -46,7 +49,8 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let limits =
         Limits { max_file_bytes: args.max_file_bytes, max_request_bytes: args.max_request_bytes, ..Limits::default() };
     let url = args.database_url.as_ref();
-    let store = Store::open_with(&args.data, url).await.with_context(|| opening(&args.data, url))?;
+    let bucket = args.objects.bucket();
+    let store = Store::open_with(&args.data, url, bucket.as_ref()).await.with_context(|| opening(&args.data, url))?;
     let token = args.agent_token_file.as_deref().map(read_token).transpose()?;
     let options = LiveOptions { keep_bytes: args.live_keep_bytes, token };
     let folder = args.data.join("live");
@@ -64,6 +68,13 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         .with_live(Arc::clone(&live))
         .with_prometheus(Sources::new(args.prometheus.clone()))
         .with_gate(Arc::clone(&gate));
+    let held = Arc::clone(&service);
+    let clearing = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(CLEARS_EVERY).await;
+            held.store.clear_unfinished().await;
+        }
+    });
     let frames = tokio::spawn(Arc::clone(&live).make_frames());
     let follower = Follower { live: Arc::clone(&live), service: Arc::clone(&service), webhook };
     let following = tokio::spawn(live::follow(follower));
@@ -102,6 +113,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     if timeout(LAST_GRACE, own_gpus).await.is_err() {
         tracing::warn!("the last readings of this machine's own GPUs were cut off");
     }
+    clearing.abort();
     following.abort();
     frames.abort();
     if timeout(LAST_GRACE, tokio::task::spawn_blocking(move || live.close())).await.is_err() {

@@ -1,7 +1,10 @@
 //! For those who operate the server: health, readiness, counters, and what the problem types mean.
 
 use super::{AppState, page};
-use crate::errors::{Problem, ProblemKind, Result};
+use crate::{
+    errors::{Problem, ProblemKind, Result},
+    store::StoreError,
+};
 use axum::{
     extract::{Path, State},
     http::header,
@@ -15,12 +18,14 @@ pub async fn healthz() -> &'static str {
 
 /// Database and object store answer.
 pub async fn readyz(State(state): State<AppState>) -> Result<&'static str> {
-    state
-        .service
-        .store
-        .check()
-        .await
-        .map_err(|error| Problem::new(ProblemKind::Unavailable, "The store does not answer.").because(error))?;
+    let answered = state.service.store.check().await;
+    answered.map_err(|error| {
+        let detail = match &error {
+            StoreError::Bucket(fault) => fault.told(),
+            _ => "The store does not answer.",
+        };
+        Problem::new(ProblemKind::Unavailable, detail).because(error)
+    })?;
     Ok("ready\n")
 }
 

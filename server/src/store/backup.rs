@@ -1,11 +1,14 @@
 //! A copy of a data folder with the database in it, made while a server goes on writing, and a folder made of it again.
+//! Objects in a bucket are read from there into the copy, and go back into one.
 //!
 //! The copy is one tar file: the database as it was at one moment, every object that its rows name, and last the list of
 //! both with sizes and hashes, so that a copy that was cut is known as such. What it can hold is what was acknowledged
 //! before it began; live samples that still move, and uploads in flight, are in no row yet and in no copy. Knows no HTTP
 //! and no command line.
 
-use super::{Database, StoreError, database::FILE};
+use super::{BucketSettings, Database, OBJECTS, Objects, Staged, StoreError, database::FILE};
+use futures_util::TryStreamExt;
+use object_store::path::Path as Key;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use sqlx::Row;
@@ -20,8 +23,6 @@ use std::{
 const FORMAT: &str = "rankscope.backup/1";
 /// The list's name; it stands last.
 const LIST: &str = "manifest.json";
-/// Folder of the objects, in the data folder and in the copy.
-const OBJECTS: &str = "objects";
 /// How often the database is copied anew because objects that it named went away meanwhile.
 const ATTEMPTS: usize = 8;
 /// Longest list that is read: some 20 million objects.
@@ -61,15 +62,21 @@ struct Listed {
     sha256: String,
 }
 
-/// Writes a copy of the data folder to `out`, also while a server holds the folder.
-pub async fn write(data: &Path, out: impl Write) -> Result<Contents, StoreError> {
+/// Writes a copy of the data folder, and of the bucket if its objects lie in one, to `out`, also while a server holds the
+/// folder.
+pub async fn write(data: &Path, bucket: Option<&BucketSettings>, out: impl Write) -> Result<Contents, StoreError> {
     if !data.join(FILE).is_file() {
         let text = format!("{} holds no database; is this the folder of the server?", data.display());
         return Err(io::Error::new(io::ErrorKind::NotFound, text).into());
     }
-    // Inside the data folder, so that objects can be held by a second name instead of being copied twice.
+    let objects = match bucket {
+        Some(bucket) => Objects::to_read(bucket).await?,
+        None => Objects::in_folder(&data.join(OBJECTS))?,
+    };
+    // Inside the data folder, so that objects can be held by a second name instead of being copied twice. Those of a
+    // bucket are copied there first: the tar file wants their sizes, and a run may be deleted meanwhile.
     let held = tempfile::Builder::new().prefix("backup-").tempdir_in(data)?;
-    let (rows, missing) = hold_a_moment(data, held.path()).await?;
+    let (rows, missing) = hold_a_moment(data, &objects, held.path()).await?;
     pack(held.path(), rows.runs, missing, out)
 }
 
@@ -83,7 +90,7 @@ struct Rows {
 }
 
 /// Brings the database of one moment and all that it names into `held`. Objects that no longer exist are told.
-async fn hold_a_moment(data: &Path, held: &Path) -> Result<(Rows, Vec<String>), StoreError> {
+async fn hold_a_moment(data: &Path, objects: &Objects, held: &Path) -> Result<(Rows, Vec<String>), StoreError> {
     let source = Database::in_folder(data, 1).await?;
     let mut before: Option<Vec<String>> = None;
     let mut attempt = 1;
@@ -94,9 +101,9 @@ async fn hold_a_moment(data: &Path, held: &Path) -> Result<(Rows, Vec<String>), 
         // One transaction: whoever writes meanwhile is in the copy whole or not at all.
         sqlx::query("VACUUM INTO $1").bind(name).execute(source.pool()).await?;
         let rows = rows(held).await?;
-        let (from, to) = (data.join(OBJECTS), held.join(OBJECTS));
-        hold_objects(&from, &to, &rows.others)?;
-        let missing = hold_objects(&from, &to, &rows.keys)?;
+        let to = held.join(OBJECTS);
+        hold_objects(objects, &to, &rows.others).await?;
+        let missing = hold_objects(objects, &to, &rows.keys).await?;
         // A run that was deleted, or a live file that was renewed, is gone from the next copy too; what is missing twice
         // was lost before.
         if missing.is_empty() || before.as_ref() == Some(&missing) {
@@ -139,26 +146,13 @@ async fn rows(held: &Path) -> Result<Rows, StoreError> {
     Ok(Rows { runs: u64::try_from(runs).unwrap_or(0), keys, others })
 }
 
-/// Gives every object that is named a second name under `to`, which keeps its bytes whatever happens to the first.
-fn hold_objects(from: &Path, to: &Path, keys: &BTreeSet<String>) -> io::Result<Vec<String>> {
+/// Brings every object that is named below `to`, where its bytes stay whatever happens to the object.
+async fn hold_objects(objects: &Objects, to: &Path, keys: &BTreeSet<String>) -> Result<Vec<String>, StoreError> {
     let mut missing = Vec::new();
     for key in keys {
-        let (source, target) = (from.join(key), to.join(key));
-        if target.exists() {
-            continue;
-        }
-        if let Some(parent) = target.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        match fs::hard_link(&source, &target) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(key.clone()),
-            // A file system without second names.
-            Err(_) => match fs::copy(&source, &target) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(key.clone()),
-                Err(error) => return Err(error),
-            },
+        let target = to.join(key);
+        if !target.exists() && !objects.hold(&Key::from(key.as_str()), &target).await? {
+            missing.push(key.clone());
         }
     }
     Ok(missing)
@@ -233,8 +227,8 @@ fn header(bytes: u64) -> tar::Header {
 }
 
 /// Makes a data folder of a copy. `data` must not exist, or be empty; nothing is there under its name before all of the
-/// copy was read and found whole.
-pub fn restore(input: impl Read, data: &Path) -> Result<Contents, StoreError> {
+/// copy was read and found whole, and its objects are in the bucket, if they go into one.
+pub async fn restore(input: impl Read, data: &Path, bucket: Option<&BucketSettings>) -> Result<Contents, StoreError> {
     let is_free = match fs::read_dir(data) {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => true,
@@ -244,12 +238,23 @@ pub fn restore(input: impl Read, data: &Path) -> Result<Contents, StoreError> {
         let text = format!("{} is not empty; name a folder that does not exist yet", data.display());
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, text).into());
     }
+    let objects = match bucket {
+        Some(bucket) => Some(Objects::in_bucket(bucket).await?),
+        None => None,
+    };
     let data = std::path::absolute(data)?;
     let beside = data.parent().ok_or_else(|| io::Error::other("the data folder cannot be the root"))?;
     fs::create_dir_all(beside)?;
     // Beside it, so that the last step is one change of a name. Only its owner may look inside.
     let made = tempfile::Builder::new().prefix(".rankscope-restore-").tempdir_in(beside)?;
     let list = unpack(input, made.path())?;
+    if let Some(objects) = &objects {
+        send(objects, made.path(), &list).await?;
+        fs::remove_dir_all(made.path().join(OBJECTS)).or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        })?;
+    }
     fs::create_dir_all(made.path().join(OBJECTS))?;
     if fs::exists(&data)? {
         fs::remove_dir(&data)?;
@@ -262,6 +267,41 @@ pub fn restore(input: impl Read, data: &Path) -> Result<Contents, StoreError> {
         bytes: list.files.iter().map(|file| file.bytes).sum(),
         missing: list.missing,
     })
+}
+
+/// Brings the objects of a copy into a bucket. What is there already stays; where other bytes lie under a key, they are
+/// kept beside it. So whoever has lost the folder alone, or was interrupted, sends only what is missing.
+async fn send(objects: &Objects, from: &Path, list: &List) -> Result<(), StoreError> {
+    for file in &list.files {
+        let Some(key) = file.path.strip_prefix(OBJECTS).and_then(|key| key.strip_prefix('/')).map(Key::from) else {
+            continue;
+        };
+        if is_there(objects, &key, file).await? {
+            continue;
+        }
+        if objects.set_aside(&key).await? {
+            tracing::warn!(%key, "other bytes lay under this key; they were kept beside it");
+        }
+        objects.adopt(&key, Staged::of(from.join(&file.path))?).await?;
+    }
+    Ok(())
+}
+
+/// Whether an object has the very bytes of a file of the copy.
+async fn is_there(objects: &Objects, key: &Key, file: &Listed) -> Result<bool, StoreError> {
+    let (size, mut pieces) = match objects.stream(key).await {
+        Ok(found) => found,
+        Err(StoreError::Missing) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    if size != file.bytes {
+        return Ok(false);
+    }
+    let mut hash = Sha256::new();
+    while let Some(piece) = pieces.try_next().await? {
+        hash.update(&piece);
+    }
+    Ok(crate::hex(&hash.finalize()) == file.sha256)
 }
 
 fn unpack(input: impl Read, to: &Path) -> Result<List, StoreError> {
@@ -387,8 +427,8 @@ mod tests {
         List { format: FORMAT.into(), version: "0".into(), runs: 0, missing: vec![], files }
     }
 
-    #[test]
-    fn a_copy_that_is_cut_damaged_or_hostile_makes_no_folder() {
+    #[tokio::test]
+    async fn a_copy_that_is_cut_damaged_or_hostile_makes_no_folder() {
         let folder = tempfile::tempdir().unwrap();
         let data = folder.path().join("data");
         let whole = [(FILE, &b"rows"[..]), ("objects/runs/a/x", b"bytes")];
@@ -407,12 +447,12 @@ mod tests {
             ("no tar", b"not a tar file".to_vec()),
         ];
         for (what, bytes) in refused {
-            assert!(restore(bytes.as_slice(), &data).is_err(), "{what}");
+            assert!(restore(bytes.as_slice(), &data, None).await.is_err(), "{what}");
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{what}: something was left behind");
         }
-        assert_eq!(restore(good.as_slice(), &data).unwrap().objects, 1);
+        assert_eq!(restore(good.as_slice(), &data, None).await.unwrap().objects, 1);
         assert_eq!(fs::read(data.join("objects/runs/a/x")).unwrap(), b"bytes");
-        let error = restore(good.as_slice(), &data).unwrap_err().to_string();
+        let error = restore(good.as_slice(), &data, None).await.unwrap_err().to_string();
         assert!(error.contains("is not empty"), "{error}");
     }
 }

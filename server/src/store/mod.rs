@@ -1,6 +1,6 @@
 //! Everything that outlives a request: rows in a database, bytes in the object store.
 //!
-//! Order of writes: a marker of what is to come, the objects (each flushed to disk), the rows in one transaction, the
+//! Order of writes: a marker of what is to come, the objects (each on disk, or taken by the bucket), the rows in one transaction, the
 //! marker's end, then the answer. A crash in between leaves objects that the marker names and no row knows, which the
 //! next start removes. Objects that neither a row nor a marker knows are left alone: the database may be an older one.
 //! Knows no HTTP.
@@ -23,7 +23,7 @@ pub(crate) use database::{ANSWERS_WITHIN, plain};
 pub use database::{Database, DatabaseUrl, DbRow, Engine, FILE as DATABASE_FILE};
 use hold::Hold;
 pub use live::{LiveEvent, LiveFile, LiveRunRow, LiveStep};
-pub use objects::Objects;
+pub use objects::{BucketSettings, BucketUrl, Endpoint, Fault, Objects, Style};
 use pending::{Claim, Marker, Pending};
 pub use projects::Sees;
 #[cfg(test)]
@@ -62,6 +62,9 @@ pub enum StoreError {
     /// The object store.
     #[error("object store: {0}")]
     Objects(object_store::Error),
+    /// A bucket.
+    #[error("{0}")]
+    Bucket(Box<Fault>),
     /// The file system.
     #[error("file system: {0}")]
     Io(io::Error),
@@ -69,7 +72,7 @@ pub enum StoreError {
     #[error("stored JSON: {0}")]
     Json(serde_json::Error),
     /// A row knows of an object that is not there.
-    #[error("an object of run {run} is missing from the data folder")]
+    #[error("an object of run {run} is missing where the objects are kept")]
     Lost {
         /// The run.
         run: String,
@@ -130,6 +133,9 @@ impl From<object_store::Error> for StoreError {
     }
 }
 
+/// Folder of the objects in a data folder, and in a backup.
+const OBJECTS: &str = "objects";
+
 /// Most connections to the database at once.
 const MAX_CONNECTIONS: u32 = 8;
 
@@ -148,7 +154,7 @@ fn code(error: &sqlx::Error) -> Option<Cow<'_, str>> {
 }
 
 impl StoreError {
-    /// Whether the database cannot be reached at the moment, as far as the error tells.
+    /// Whether the database or the bucket cannot be reached at the moment, as far as the error tells.
     pub fn is_away(&self) -> bool {
         match self {
             Self::Sql(
@@ -158,6 +164,7 @@ impl StoreError {
             Self::Sql(error) => {
                 code(error).is_some_and(|code| code.starts_with("08") || AWAY_CODES.contains(&code.as_ref()))
             }
+            Self::Bucket(fault) => fault.is_away(),
             _ => false,
         }
     }
@@ -167,6 +174,7 @@ impl StoreError {
         match self {
             Self::Sql(error) => code(error).is_some_and(|code| FULL_CODES.contains(&code.as_ref())),
             Self::Io(error) => is_full(error),
+            Self::Bucket(fault) => fault.is_full(),
             Self::Objects(error) => {
                 let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
                 while let Some(error) = cause {
@@ -179,6 +187,10 @@ impl StoreError {
             }
             _ => false,
         }
+    }
+
+    pub(super) fn bucket(fault: Fault) -> Self {
+        Self::Bucket(Box::new(fault))
     }
 
     #[allow(clippy::needless_pass_by_value)] // for map_err
@@ -201,6 +213,8 @@ pub struct Store {
     objects: Objects,
     pending: Pending,
     incoming: PathBuf,
+    /// What could not be cleared up yet.
+    unfinished: Mutex<Vec<(Claim, Option<Marker>)>>,
     /// Whose turn it is to write rows.
     writer: tokio::sync::Mutex<()>,
     /// Changes to one run happen one after the other, so that each new version sees all evidence before it.
@@ -215,11 +229,15 @@ impl Store {
     /// Opens (and creates) a data folder with the database in it, brings that up to date, and removes what a crash has
     /// left behind.
     pub async fn open(data: &Path) -> Result<Self, StoreError> {
-        Self::open_with(data, None).await
+        Self::open_with(data, None, None).await
     }
 
-    /// The same with the rows in another database.
-    pub async fn open_with(data: &Path, url: Option<&DatabaseUrl>) -> Result<Self, StoreError> {
+    /// The same with the rows in another database, or the objects in a bucket.
+    pub async fn open_with(
+        data: &Path,
+        url: Option<&DatabaseUrl>,
+        bucket: Option<&BucketSettings>,
+    ) -> Result<Self, StoreError> {
         create_private(data)?;
         let lock = File::options().create(true).truncate(false).write(true).open(data.join("lock"))?;
         match lock.try_lock() {
@@ -238,6 +256,14 @@ impl Store {
         let (given, tests) = (url, testing::url_for(data).await);
         #[cfg(test)]
         let url = given.or(tests.as_ref());
+        #[cfg(test)]
+        let (given, tests) = (bucket, testing::bucket_for(data));
+        #[cfg(test)]
+        let bucket = given.or(tests.as_ref());
+        let objects = match bucket {
+            Some(settings) => Objects::in_bucket(settings).await?,
+            None => Objects::in_folder(&data.join(OBJECTS))?,
+        };
         let database = connect(data, url, MAX_CONNECTIONS).await?;
         let hold = Hold::of(&database).await?;
         let hold =
@@ -247,9 +273,10 @@ impl Store {
         let store = Self {
             pool: database.pool().clone(),
             database,
-            objects: Objects::open(&data.join("objects"))?,
+            objects,
             pending: Pending::open(data.join("pending"))?,
             incoming,
+            unfinished: Mutex::default(),
             writer: tokio::sync::Mutex::default(),
             run_locks: Mutex::default(),
             _lock: lock,
@@ -257,6 +284,15 @@ impl Store {
         };
         store.clear_left_overs().await?;
         store.name_strangers().await?;
+        if bucket.is_some() && fs::read_dir(data.join(OBJECTS).join("runs")).is_ok_and(|mut runs| runs.next().is_some())
+        {
+            tracing::warn!(
+                objects = %store.objects,
+                "the folder objects of {} holds objects too, which are not used: whoever changes from a folder to a bucket \
+                 brings them over with `rankscope backup` and `rankscope restore --objects`",
+                data.display()
+            );
+        }
         Ok(store)
     }
 
@@ -310,8 +346,9 @@ impl Store {
             tracing::warn!(
                 count = unknown.len(),
                 runs,
-                "objects/runs holds runs that the database does not know; they were left alone. If the database was lost, \
-                 stop the server and put rankscope.sqlite back; if they are not needed, remove their folders"
+                objects = %self.objects,
+                "there are objects of runs that the database does not know; they were left alone. If the database was lost, \
+                 stop the server and put it back; if they are not needed, remove what stands under runs/ of these runs"
             );
         }
         Ok(())
@@ -396,6 +433,12 @@ mod tests {
         let store = Store::open(folder.path()).await.unwrap();
         assert!(matches!(Store::open(folder.path()).await, Err(StoreError::InUse(_))));
         store.check().await.unwrap();
+        let is_bucket = folder.path().join("bucket-server").exists();
+        assert_eq!(
+            is_bucket,
+            std::env::var_os("RANKSCOPE_TEST_BUCKET").is_some(),
+            "objects lie where the run wants them"
+        );
         store.close().await;
         drop(store);
 

@@ -2,7 +2,8 @@
 //!
 //! A marker is on disk before the first of its objects is touched and goes before the change is acknowledged. So what
 //! a crash has left can be told from what a lost or older database merely does not know: only what a marker names may
-//! ever be removed. Knows no SQL and no HTTP.
+//! ever be removed. Markers lie in the data folder also where the objects are in a bucket: each server clears up what it
+//! had begun itself, and no other's. Knows no SQL and no HTTP.
 
 use super::{StoreError, new_id, objects::sync_folder};
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,15 @@ pub enum Claim {
         /// The run.
         run: String,
     },
+}
+
+impl Claim {
+    /// The run that it is about.
+    pub fn run(&self) -> &str {
+        match self {
+            Self::Add { run, .. } | Self::Delete { run } => run,
+        }
+    }
 }
 
 /// The folder of the markers.

@@ -6,10 +6,17 @@ use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use rankscope_model::{ArtifactInfo, ArtifactKind, Evidence, Report, RunInfo, RunSummary, UnixMicros, Verdict};
 use sqlx::{AnyConnection, Row};
-use std::{collections::HashSet, io, sync::Arc};
+use std::{
+    collections::HashSet,
+    io,
+    sync::{Arc, MutexGuard, PoisonError},
+};
 
 /// Words of a search that are looked at; the rest is ignored.
 const MAX_QUERY_WORDS: usize = 8;
+
+/// Changes that are remembered for another try at clearing up; those beyond it wait for the next start.
+const MAX_UNFINISHED: usize = 1000;
 
 /// A file that is about to be kept.
 #[derive(Debug)]
@@ -121,18 +128,37 @@ impl Store {
         }
     }
 
-    /// Removes the objects of a failed addition or of a deleted run. Where that fails too, its marker stays for the next start.
+    /// Removes the objects of a failed addition or of a deleted run. Where that fails too, it is tried again later, and its
+    /// marker stays for the next start.
     pub(super) async fn undo(&self, claim: &Claim, marker: Option<Marker>) {
-        let undone = async {
-            self.clear(claim).await?;
-            match marker {
-                Some(marker) => marker.remove().await,
-                None => Ok(()),
+        if let Err(error) = self.clear(claim).await {
+            tracing::warn!(%error, ?claim, "objects that no row knows stay until they can be removed");
+            let mut unfinished = self.unfinished();
+            if unfinished.len() < MAX_UNFINISHED {
+                unfinished.push((claim.clone(), marker));
             }
-        };
-        if let Err(error) = undone.await {
-            tracing::warn!(%error, ?claim, "objects that no row knows stay until the next start");
+        } else if let Some(marker) = marker
+            && let Err(error) = marker.remove().await
+        {
+            tracing::warn!(%error, ?claim, "a marker stays until the next start");
         }
+    }
+
+    /// Removes what could not be removed when it should have been, because the bucket or the disk was away.
+    pub async fn clear_unfinished(&self) {
+        if self.unfinished().is_empty() || self.check().await.is_err() {
+            return;
+        }
+        let unfinished = std::mem::take(&mut *self.unfinished());
+        for (claim, marker) in unfinished {
+            // Whoever adds to the run now counts the same version again.
+            let _lock = self.lock_run(claim.run()).await;
+            self.undo(&claim, marker).await;
+        }
+    }
+
+    fn unfinished(&self) -> MutexGuard<'_, Vec<(Claim, Option<Marker>)>> {
+        self.unfinished.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes the objects of a change of which no row knows.
@@ -595,7 +621,7 @@ pub(super) mod tests {
         store.delete_run("r").await.unwrap();
         assert!(matches!(store.run("r").await, Err(StoreError::Missing)));
         assert!(matches!(store.artifacts("r").await.as_deref(), Ok([])));
-        assert!(!folder.path().join("objects/runs/r").exists());
+        assert_eq!(stored(folder.path()), (0, 0));
     }
 
     #[tokio::test]
@@ -627,7 +653,7 @@ pub(super) mod tests {
             let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
             entries.map(|entry| entry.unwrap().path()).map(|p| if p.is_dir() { count(&p) } else { 1 }).sum()
         }
-        (count(&folder.join("objects")), count(&folder.join("pending")))
+        (count(&folder.join("objects/runs")), count(&folder.join("pending")))
     }
 
     #[tokio::test]

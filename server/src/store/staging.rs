@@ -1,8 +1,13 @@
 //! Files of uploads in flight. They go when they are dropped, but never on a thread that serves requests: removing a
-//! file of some GiB takes a while.
+//! file of some GiB takes a while. Also what goes to a bucket is staged here first: its size and kind are known before the
+//! first request, and a request that fails can be made again.
 
 use super::{Store, StoreError};
-use std::{fs::File, io, path::Path};
+use std::{
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+};
 use tempfile::{Builder, TempPath};
 use tokio::runtime::Handle;
 
@@ -19,6 +24,11 @@ impl Store {
 }
 
 impl Staged {
+    /// A file that is there already.
+    pub(super) fn of(path: PathBuf) -> io::Result<Self> {
+        Ok(Self(Some(TempPath::try_from_path(path)?)))
+    }
+
     /// Where it lies.
     pub fn path(&self) -> io::Result<&Path> {
         self.0.as_deref().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
