@@ -48,9 +48,13 @@ pub fn test(layout: &Layout, quick: bool) -> Result<()> {
     // Real jobs with the probe are part of the Rust tests, which leave them out in sight without a torch.
     let torch = probe::bring_torch().inspect_err(|why| summary.skip("jobs with the probe", format!("{why:#}"))).ok();
     summary.step("tests", || rust_tests(layout, &site, torch.as_deref()));
+    let bucket = ("RANKSCOPE_TEST_BUCKET", "1");
+    summary.step("tests with a bucket", || store_tests(layout, &site, &[bucket]));
     match Postgres::start() {
         Ok(postgres) => {
-            summary.step("tests on PostgreSQL", || postgres_tests(layout, &site, &postgres));
+            let database = ("RANKSCOPE_TEST_DATABASE_URL", postgres.url());
+            summary.step("tests on PostgreSQL", || store_tests(layout, &site, &[database]));
+            summary.step("tests on PostgreSQL with a bucket", || store_tests(layout, &site, &[database, bucket]));
         }
         Err(why) => summary.skip("tests on PostgreSQL", format!("{why:#}")),
     }
@@ -87,11 +91,12 @@ fn rust_tests(layout: &Layout, site: &Path, torch: Option<&Path>) -> Result<()> 
     }
 }
 
-/// Every test of the store and of accounts once more, with its rows in a `PostgreSQL`: they open what the variable names.
-fn postgres_tests(layout: &Layout, site: &Path, postgres: &Postgres) -> Result<()> {
+/// Every test of the store and of accounts once more, with the rows in a `PostgreSQL` or the objects in a bucket: they
+/// open what the variables name.
+fn store_tests(layout: &Layout, site: &Path, elsewhere: &[(&str, &str)]) -> Result<()> {
     let cargo = || {
         let mut command = cargo(layout, site);
-        command.env("RANKSCOPE_TEST_DATABASE_URL", postgres.url());
+        command.envs(elsewhere.iter().copied());
         command
     };
     if bring_nextest(layout, site) {
