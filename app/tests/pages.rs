@@ -803,7 +803,7 @@ async fn nodes_are_seen_with_their_cards_and_who_is_on_them() {
     assert_eq!(status, StatusCode::OK);
     let shown = text(&html);
     for words in [
-        "2 nodes, 4 GPUs, 2 lost, 2 stand out",
+        "2 nodes, 1 of them silent, 4 GPUs, 1 lost, 1 stands out",
         "67.0 GiB of 80.0 GiB",
         "98 %, 61 °C",
         "rank 0",

@@ -9,10 +9,13 @@ use rankscope_model::{Cause, CauseLabel, Diagnosis, EvidenceRef, Verdict};
 /// Below this the first cause is one of several: shown, not accused.
 const ACCUSED_FROM: f64 = 0.5;
 
+/// Findings that are shown where no cause is named.
+const READ_SHOWN: usize = 2;
+
 /// Every cause, best first.
 pub fn causes(diagnosis: &Diagnosis, places: &Places<'_>) -> AnyView {
     let Some((first, others)) = diagnosis.causes.split_first() else {
-        return nothing(diagnosis.verdict);
+        return nothing(diagnosis, places);
     };
     let others = (!others.is_empty()).then(|| {
         let lines = others.iter().map(|cause| other(cause, places)).collect_view();
@@ -108,8 +111,8 @@ fn reasons(cause: &Cause, side: &'static str, texts: &[String], places: &Places<
         .into_any()
 }
 
-fn nothing(verdict: Verdict) -> AnyView {
-    let text = match verdict {
+fn nothing(diagnosis: &Diagnosis, places: &Places<'_>) -> AnyView {
+    let text = match diagnosis.verdict {
         Verdict::Imbalance => {
             "The difference is real, but nothing in these files says where it comes from. The next step would."
         }
@@ -119,6 +122,24 @@ fn nothing(verdict: Verdict) -> AnyView {
         Verdict::Balanced => "No rank stands out and no card is near its capacity.",
         Verdict::Inconclusive => "These files do not compare at least two ranks or GPUs in one quantity.",
     };
-    view! { <section class="card cause" aria-label="Cause"><div class="cause-head"><h2>"No cause named"</h2></div><p>{text}</p></section> }
-        .into_any()
+    // What is said of the ranks in question, whatever the cause: where the difference is read.
+    let read = diagnosis.findings.iter().filter(|finding| {
+        let is_observed = finding.label.is_none() && !finding.ranks.is_empty() && !finding.evidence.is_empty();
+        diagnosis.verdict == Verdict::Imbalance && is_observed
+    });
+    let read: Vec<AnyView> = read
+        .take(READ_SHOWN)
+        .map(|finding| {
+            view! { <li>{words::shown_line(&finding.claim)}{places.links(&finding.evidence)}</li> }.into_any()
+        })
+        .collect();
+    let read = (!read.is_empty()).then(|| view! { <ul class="why">{read}</ul> });
+    view! {
+        <section class="card cause unsettled" aria-label="Cause">
+            <div class="cause-head"><h2>"No cause named"</h2></div>
+            <p>{text}</p>
+            {read}
+        </section>
+    }
+    .into_any()
 }
