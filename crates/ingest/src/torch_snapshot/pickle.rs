@@ -340,14 +340,18 @@ impl Machine {
     /// runs are most of a snapshot; one that came before is not followed again. `None` for whatever else stands there.
     #[inline]
     fn list_of_references<'a>(&mut self, rest: &'a [u8]) -> Result<Option<&'a [u8]>, Trouble> {
-        let run = run_of(rest);
-        let Some([op::APPENDS, after @ ..]) = rest.get(run.len()..) else { return Ok(None) };
         let Some(list) =
             self.stack.last().and_then(|top| top.as_object()).filter(|list| self.heap.is_empty_list(*list))
         else {
             return Ok(None);
         };
-        if let Some(stack) = self.runs.get(run) {
+        if let Some((stack, after)) = self.runs.begins(rest) {
+            self.heap.set_stack(list, stack)?;
+            return Ok(Some(after));
+        }
+        let run = run_of(rest);
+        let Some([op::APPENDS, after @ ..]) = rest.get(run.len()..) else { return Ok(None) };
+        if let Some(stack) = self.runs.get(run, rest) {
             self.heap.set_stack(list, stack)?;
             return Ok(Some(after));
         }
