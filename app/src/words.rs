@@ -116,6 +116,12 @@ pub fn count(n: usize, word: &str) -> String {
     if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") }
 }
 
+/// The same of a word whose plural is another.
+#[cfg(feature = "ssr")]
+pub fn counted(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
 /// `24 %` of 0.24; one decimal below 10 %, where whole numbers would hide the difference.
 pub fn percent(ratio: f64) -> String {
     let percent = ratio * 100.0;

@@ -66,11 +66,11 @@ impl Backend for StoreBackend {
         Box::pin(async move {
             let Some(live) = self.live.clone() else { return Ok(LiveNow::default()) };
             let needs_token = live.token().is_some();
-            let turned_away = live.turned_away().into_iter().map(|told| TurnedAway {
-                address: told.address.to_canonical().to_string(),
-                times: (UnixMicros(told.first), UnixMicros(told.last)),
-                count: told.count,
-                unknown_token: told.why == Why::Token,
+            let turned_away = live.turned_away().into_iter().map(|(address, tries)| TurnedAway {
+                address: address.to_canonical().to_string(),
+                times: (UnixMicros(tries.first), UnixMicros(tries.last)),
+                count: tries.count,
+                unknown_token: tries.why == Why::Token,
             });
             let turned_away = turned_away.collect();
             let nodes = tokio::task::spawn_blocking(move || live.nodes()).await;

@@ -152,7 +152,7 @@ fn who(processes: &[ProcessStatus]) -> AnyView {
     let helpers_text = if helpers.is_empty() {
         String::new()
     } else {
-        words::count(helpers.len(), "helper process").replace("processs", "processes")
+        words::counted(helpers.len(), "helper process", "helper processes")
     };
     let groups = [
         (home, String::new(), "home"),

@@ -85,7 +85,7 @@ fn turned_away(list: &[TurnedAway]) -> Option<AnyView> {
     });
     let lines = lines.collect_view();
     let more = list.len().saturating_sub(TURNED_AWAY_SHOWN);
-    let more = (more > 0).then(|| view! { <li class="dim">{format!("And {}.", words::count(more, "other address").replace("addresss", "addresses"))}</li> });
+    let more = (more > 0).then(|| view! { <li class="dim">{format!("And {}.", words::counted(more, "other address", "other addresses"))}</li> });
     (!list.is_empty()).then(|| {
         view! { <ul class="turned-away" aria-label="Senders that were turned away">{lines}{more}</ul> }.into_any()
     })

@@ -242,15 +242,10 @@ pub(crate) fn is_given(case: &Case, wanted: &Collect) -> bool {
 
 /// Of what a step line tells, the lines that were given may lack the batch alone.
 pub(crate) fn ask_for_the_rest(case: &Case, wanted: &mut Collect) {
-    let tells_memory = || {
-        let (source, quantity) = match &case.main {
-            Some((comparison, _)) => (&comparison.source, comparison.quantity),
-            None => return false,
-        };
-        matches!(source, Source::Steps | Source::Step(_))
-            && matches!(quantity, Quantity::PeakAllocated | Quantity::Allocated)
-    };
-    if *wanted == step_line() && case.input.steps == 0 && tells_memory() {
+    let tells_memory = case.main.as_ref().is_some_and(|(comparison, _)| {
+        comparison.source.is_steps() && matches!(comparison.quantity, Quantity::PeakAllocated | Quantity::Allocated)
+    });
+    if *wanted == step_line() && case.input.steps == 0 && tells_memory {
         let what = "The shape of each rank's batch beside its memory, which the lines so far tell alone; let the line in \
             the training loop print it too and keep the output of all ranks.";
         what.clone_into(&mut wanted.what);

@@ -23,7 +23,7 @@ pub(crate) fn facts(case: &Case) -> RunFacts {
     let compared = case.main.iter().map(|(comparison, _)| comparison).chain(&case.comparisons);
     for comparison in compared {
         let known = peaks.iter().any(|entry| entry.quantity == comparison.quantity && entry.phase.is_none());
-        if !known && !matches!(comparison.source, Source::Steps | Source::Step(_)) {
+        if !known && !comparison.source.is_steps() {
             peaks.push(of_comparison(case, comparison));
         }
     }

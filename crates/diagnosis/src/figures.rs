@@ -70,7 +70,7 @@ fn step_quantity(case: &Case, diagnosis: &Diagnosis) -> Option<Quantity> {
         }
         seen.values().filter(|(_, again)| *again).count()
     };
-    let compared = case.main.as_ref().map(|(c, _)| c).filter(|c| matches!(c.source, Source::Steps | Source::Step(_)));
+    let compared = case.main.as_ref().map(|(c, _)| c).filter(|c| c.source.is_steps());
     if let Some(quantity) = compared.map(|c| c.quantity).filter(|q| drawable(*q) > 0) {
         return Some(quantity);
     }

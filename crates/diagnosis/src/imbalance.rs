@@ -48,6 +48,13 @@ pub(crate) enum Source {
     Ooms,
 }
 
+impl Source {
+    /// Step lines, over the run or at one position.
+    pub fn is_steps(&self) -> bool {
+        matches!(self, Self::Steps | Self::Step(_))
+    }
+}
+
 /// The figures of a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Spread {

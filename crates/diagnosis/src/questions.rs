@@ -3,7 +3,6 @@
 
 use crate::case::Case;
 use crate::combine::{Claim, Ledger};
-use crate::imbalance::Source;
 use crate::words;
 use rankscope_model::{Bytes, Item, Severity, StepRecord, Subject, Verdict};
 
@@ -41,8 +40,7 @@ const SHOWN: usize = 3;
 /// Where nothing speaks for any cause, the lines that tell the difference are all that there is to show.
 pub(crate) fn where_it_is_read(case: &Case, verdict: Verdict, ledger: &mut Ledger) {
     let Some((comparison, spread)) = case.main.as_ref().filter(|_| verdict == Verdict::Imbalance) else { return };
-    if !matches!(comparison.source, Source::Steps | Source::Step(_)) || !ledger.supported(f64::MIN_POSITIVE).is_empty()
-    {
+    if !comparison.source.is_steps() || !ledger.supported(f64::MIN_POSITIVE).is_empty() {
         return;
     }
     let of = |record: &StepRecord| record.bytes(comparison.quantity).map(|bytes| bytes.0);

@@ -36,6 +36,32 @@ pub(crate) fn lines_from(count: u64, first: u64, one: &str, many: &str) -> Strin
     if count == 1 { format!("line {first} {one}") } else { format!("{count} lines, the first is line {first}, {many}") }
 }
 
+/// How many lines have something in common, and the number of the first of them.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) count: u64,
+    pub(crate) first: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, line: u64) {
+        self.join(line, 1);
+    }
+
+    /// Takes in `count` more, of which `line` is the first.
+    pub(crate) fn join(&mut self, line: u64, count: u64) {
+        if self.count == 0 {
+            self.first = line;
+        }
+        self.count = self.count.saturating_add(count);
+    }
+
+    /// As [`lines_from`] says it; nothing where there are none.
+    pub(crate) fn told(self, one: &str, many: &str) -> Option<String> {
+        (self.count > 0).then(|| lines_from(self.count, self.first, one, many))
+    }
+}
+
 impl Line<'_> {
     /// This line as the place where a fact was read.
     pub(crate) fn provenance(&self, artifact: ArtifactId) -> Provenance {
@@ -128,12 +154,10 @@ impl Trust {
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     pub(crate) trust: Trust,
-    /// Lines longer than the limit, and the first of them.
-    pub(crate) cut_lines: u64,
-    pub(crate) first_cut_line: u64,
-    /// Lines of UTF-16 in a text of another encoding, and the first of them.
-    pub(crate) wide_lines: u64,
-    pub(crate) first_wide_line: u64,
+    /// Lines longer than the limit.
+    pub(crate) cut: Tally,
+    /// Lines of UTF-16 in a text of another encoding.
+    pub(crate) wide: Tally,
     /// What ended the text early, with the number of the last line read.
     pub(crate) stopped: Option<(u64, io::Error)>,
 }
@@ -210,20 +234,14 @@ impl Splitter {
 
     fn give(&mut self, newline: bool, scan: &mut Scan, each: &mut dyn FnMut(Line<'_>, &mut Trust)) {
         if self.cut {
-            scan.cut_lines = scan.cut_lines.saturating_add(1);
-            if scan.cut_lines == 1 {
-                scan.first_cut_line = self.number;
-            }
+            scan.cut.add(self.number);
             self.cut = false;
         }
         let behind_wide = std::mem::replace(&mut self.wide, is_wide(&self.line));
         if self.wide {
             self.line.retain(|b| !matches!(b, 0 | 0xfe | 0xff));
             if !self.line.is_empty() {
-                scan.wide_lines = scan.wide_lines.saturating_add(1);
-                if scan.wide_lines == 1 {
-                    scan.first_wide_line = self.number;
-                }
+                scan.wide.add(self.number);
             }
         } else if behind_wide && self.line.first() == Some(&0) {
             // The second half of a line end.
@@ -610,7 +628,7 @@ mod tests {
         let (seen, scan) = lines(&long, TextEncoding::Utf8);
         assert_eq!(seen.first().map(|(_, t)| t.len()), Some(100));
         assert_eq!(seen.get(1), Some(&(2, "next".to_owned())));
-        assert_eq!((scan.cut_lines, scan.first_cut_line), (1, 1));
+        assert_eq!((scan.cut.count, scan.cut.first), (1, 1));
     }
 
     #[test]
@@ -633,11 +651,11 @@ mod tests {
             let seen: Vec<_> =
                 seen.iter().filter(|(_, text)| !text.is_empty()).map(|(n, t)| (*n, t.as_str())).collect();
             assert_eq!(seen, [(1, "one"), (2, "two"), (3, "three"), (4, "four")]);
-            assert_eq!(scan.first_wide_line, 2);
+            assert_eq!(scan.wide.first, 2);
         }
         // A hole is none, and neither is a stray NUL.
         let (_, scan) = lines(b"ab\0\0\0\0cd\nGPU \0 has\n", TextEncoding::Utf8);
-        assert_eq!(scan.wide_lines, 0);
+        assert_eq!(scan.wide.count, 0);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 mod readings;
 
 use crate::context::{Limits, ReadContext};
-use crate::lines::{Line, counted, for_each_line, lines_from};
+use crate::lines::{Line, Tally, counted, for_each_line};
 use crate::sniff::TextEncoding;
 use rankscope_model::{
     ArtifactKind, Bytes, DeviceEvent, DeviceRow, Evidence, LIVE_FORMAT, LiveColumn, LiveDevice, LiveDropped, LiveLine,
@@ -82,8 +82,7 @@ struct Reader<'c> {
     events: Vec<DeviceEvent>,
     warnings: Vec<String>,
     newer: Option<String>,
-    bad_lines: u64,
-    first_bad: u64,
+    bad: Tally,
     lost: u64,
     lost_by_server: bool,
 }
@@ -120,8 +119,7 @@ impl<'c> Reader<'c> {
             events: Vec::new(),
             warnings: Vec::new(),
             newer: None,
-            bad_lines: 0,
-            first_bad: 0,
+            bad: Tally::default(),
             lost: 0,
             lost_by_server: false,
         }
@@ -157,12 +155,7 @@ impl<'c> Reader<'c> {
                     self.newer = Some(head.format.chars().take(40).collect());
                 }
             }
-            _ => {
-                self.bad_lines = self.bad_lines.saturating_add(1);
-                if self.bad_lines == 1 {
-                    self.first_bad = number;
-                }
-            }
+            _ => self.bad.add(number),
         }
     }
 
@@ -287,10 +280,7 @@ impl<'c> Reader<'c> {
         info.warnings.extend(self.newer.map(|format| {
             format!("written as {format}, which is newer than this reader; what it knows of it was read")
         }));
-        if self.bad_lines > 0 {
-            info.warnings
-                .push(format!("{} no record, and left out", lines_from(self.bad_lines, self.first_bad, "is", "are")));
-        }
+        info.warnings.extend(self.bad.told("is", "are").map(|lines| format!("{lines} no record, and left out")));
         if self.lost > 0 {
             info.warnings.push(format!(
                 "{} missing: {}",

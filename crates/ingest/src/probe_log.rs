@@ -5,7 +5,7 @@
 
 use crate::context::ReadContext;
 use crate::json;
-use crate::lines::{Line, counted, for_each_line, lines_from};
+use crate::lines::{Line, Tally, counted, for_each_line};
 use crate::oom;
 use crate::rank_name::{MAX_RANK, rank_from_name};
 use crate::sniff::TextEncoding;
@@ -72,8 +72,7 @@ struct Reader<'c> {
     steps: Thinned<(usize, u64)>,
     ooms: Vec<OomEvent>,
     dropped_ooms: u64,
-    bad_lines: u64,
-    first_bad: u64,
+    bad: Tally,
     last_bad: u64,
     last_line: u64,
     unknown: u64,
@@ -98,8 +97,7 @@ impl<'c> Reader<'c> {
             steps: Thinned::new(ctx.limits.max_step_records),
             ooms: Vec::new(),
             dropped_ooms: 0,
-            bad_lines: 0,
-            first_bad: 0,
+            bad: Tally::default(),
             last_bad: 0,
             last_line: 0,
             unknown: 0,
@@ -120,10 +118,7 @@ impl<'c> Reader<'c> {
         self.last_line = line.number;
         self.steps.read(text.len());
         let Ok(record) = serde_json::from_str::<ProbeRecord>(text) else {
-            self.bad_lines = self.bad_lines.saturating_add(1);
-            if self.bad_lines == 1 {
-                self.first_bad = line.number;
-            }
+            self.bad.add(line.number);
             self.last_bad = line.number;
             return;
         };
@@ -401,19 +396,15 @@ impl<'c> Reader<'c> {
             warnings.push("the first line is missing; the rank was taken from the file's name".to_owned());
         }
         let is_cut = self.last_bad > 0 && self.last_bad == self.last_line;
-        let others = self.bad_lines.saturating_sub(u64::from(is_cut));
+        let others = Tally { count: self.bad.count.saturating_sub(u64::from(is_cut)), ..self.bad };
         if is_cut {
             warnings.push(format!(
                 "the last line ({}) is cut: the process was killed while it wrote, or the file was copied then",
                 self.last_bad
             ));
         }
-        if others > 0 {
-            warnings.push(format!(
-                "{} of the probe, and passed over",
-                lines_from(others, self.first_bad, "is no record", "are no records")
-            ));
-        }
+        let others = others.told("is no record", "are no records");
+        warnings.extend(others.map(|lines| format!("{lines} of the probe, and passed over")));
         if self.unknown > 0 {
             let records = counted(self.unknown, "record is of a type that is", "records are of types that are");
             warnings.push(format!("{records} not known here"));

@@ -217,27 +217,27 @@ fn has_holes(head: &[u8]) -> bool {
 fn is_partly_wide(head: &[u8]) -> bool {
     let high = head.iter().filter(|b| !b.is_ascii()).count();
     let is_text = |b: &u8| *b == 0 || !is_control(*b);
-    if head.contains(&0) && high.saturating_mul(5) <= head.len() && head.iter().all(is_text) {
-        let mut stretches = 0usize;
-        let mut plain_line = false;
-        let mut last = None;
-        for at in memchr::memchr_iter(0, head) {
-            let between = head.get(last.map_or(0, |last: usize| last.saturating_add(1))..at).unwrap_or_default();
-            if between.is_empty() && last.is_some() {
-                return false;
-            }
-            if between.len() > 1 || last.is_none() {
-                stretches = stretches.saturating_add(1);
-                plain_line |= between.len() > 2 && between.contains(&b'\n');
-            }
-            last = Some(at);
-        }
-        let behind = head.get(last.unwrap_or(0)..).unwrap_or_default();
-        // The end of the last wide line is a letter and its NUL: more than that is text of its own.
-        plain_line |= memchr::memchr_iter(b'\n', behind).count() >= 2;
-        return plain_line && stretches <= MAX_HOLES;
+    if !head.contains(&0) || high.saturating_mul(5) > head.len() || !head.iter().all(is_text) {
+        return false;
     }
-    false
+    let mut stretches = 0usize;
+    let mut plain_line = false;
+    let mut last = None;
+    for at in memchr::memchr_iter(0, head) {
+        let between = head.get(last.map_or(0, |last: usize| last.saturating_add(1))..at).unwrap_or_default();
+        if between.is_empty() && last.is_some() {
+            return false;
+        }
+        if between.len() > 1 || last.is_none() {
+            stretches = stretches.saturating_add(1);
+            plain_line |= between.len() > 2 && between.contains(&b'\n');
+        }
+        last = Some(at);
+    }
+    let behind = head.get(last.unwrap_or(0)..).unwrap_or_default();
+    // The end of the last wide line is a letter and its NUL: more than that is text of its own.
+    plain_line |= memchr::memchr_iter(b'\n', behind).count() >= 2;
+    plain_line && stretches <= MAX_HOLES
 }
 
 /// Whether text is Python source: a name that ends in `.py`, or a beginning that nothing else has.

@@ -5,7 +5,7 @@
 use crate::context::{ReadContext, ReadError};
 use crate::device_tools::DeviceTools;
 use crate::launch::{PrintedReader, ProcessListReader};
-use crate::lines::{for_each_line, lines_from};
+use crate::lines::for_each_line;
 use crate::nvidia_smi::TableReader;
 use crate::oom::OomReader;
 use crate::phases::PhaseReader;
@@ -78,20 +78,16 @@ pub(crate) fn read_with(
         }
         None => {}
     }
-    if scan.cut_lines > 0 {
-        info.warnings.push(format!(
-            "{} longer than {} KiB, and read only up to there",
-            lines_from(scan.cut_lines, scan.first_cut_line, "is", "are"),
-            ctx.limits.max_line_bytes >> 10
-        ));
-    }
-    if scan.wide_lines > 0 {
-        info.warnings.push(format!(
-            "{} in UTF-16 in a text of another encoding, as if two shells had written to the file; letters beyond ASCII \
-             in there are lost",
-            lines_from(scan.wide_lines, scan.first_wide_line, "is", "are")
-        ));
-    }
+    info.warnings.extend(scan.cut.told("is", "are").map(|lines| {
+        let limit = ctx.limits.max_line_bytes >> 10;
+        format!("{lines} longer than {limit} KiB, and read only up to there")
+    }));
+    info.warnings.extend(scan.wide.told("is", "are").map(|lines| {
+        format!(
+            "{lines} in UTF-16 in a text of another encoding, as if two shells had written to the file; letters beyond \
+             ASCII in there are lost"
+        )
+    }));
     let (mut device_tables, table_lines, warnings) = tables.finish();
     info.warnings.extend(warnings);
     let table_lines = if device_tables.is_empty() { 0 } else { table_lines };

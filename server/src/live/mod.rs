@@ -54,7 +54,7 @@ use tokio::{
     task::JoinHandle,
     time::timeout,
 };
-use turned_away::{Told, TurnedAway};
+use turned_away::{Tries, TurnedAway};
 use writer::{Answer, Job, Writer};
 
 /// Batches that may wait for the disk.
@@ -333,7 +333,7 @@ impl Live {
     }
 
     /// Senders that try and are turned away, the newest first.
-    pub fn turned_away(&self) -> Vec<Told> {
+    pub fn turned_away(&self) -> Vec<(IpAddr, Tries)> {
         lock(&self.turned_away).told(now().0)
     }
 

@@ -22,19 +22,7 @@ pub enum Why {
 
 /// What one address has tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Tries {
-    first: i64,
-    last: i64,
-    count: u64,
-    why: Why,
-    logged: i64,
-}
-
-/// One address, to be told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
-    /// From where.
-    pub address: IpAddr,
+pub struct Tries {
     /// The first of a row of tries without a long pause.
     pub first: i64,
     /// The last one.
@@ -43,6 +31,8 @@ pub struct Told {
     pub count: u64,
     /// Why the last one was turned away.
     pub why: Why,
+    /// When the log said so.
+    logged: i64,
 }
 
 /// Tries by address.
@@ -72,18 +62,10 @@ impl TurnedAway {
     }
 
     /// Those that still try, the newest first.
-    pub fn told(&self, now: i64) -> Vec<Told> {
+    pub fn told(&self, now: i64) -> Vec<(IpAddr, Tries)> {
         let recent = self.by_address.iter().filter(|(_, tries)| now.saturating_sub(tries.last) < IS_TOLD);
-        let mut told: Vec<Told> = recent
-            .map(|(address, tries)| Told {
-                address: *address,
-                first: tries.first,
-                last: tries.last,
-                count: tries.count,
-                why: tries.why,
-            })
-            .collect();
-        told.sort_by_key(|told| std::cmp::Reverse(told.last));
+        let mut told: Vec<(IpAddr, Tries)> = recent.map(|(address, tries)| (*address, *tries)).collect();
+        told.sort_by_key(|(_, tries)| std::cmp::Reverse(tries.last));
         told
     }
 }
@@ -106,18 +88,18 @@ mod tests {
         assert!(away.note(at(1), Why::MayNot, 3 * S), "another reason is news");
         assert!(away.note(at(2), Why::Token, 4 * S));
         let told = away.told(5 * S);
-        assert_eq!(told.iter().map(|told| told.address).collect::<Vec<_>>(), [at(2), at(1)]);
-        assert_eq!((told[1].first, told[1].last, told[1].count, told[1].why), (S, 3 * S, 3, Why::MayNot));
+        assert_eq!(told.iter().map(|(address, _)| *address).collect::<Vec<_>>(), [at(2), at(1)]);
+        assert_eq!((told[1].1.first, told[1].1.last, told[1].1.count, told[1].1.why), (S, 3 * S, 3, Why::MayNot));
         for second in 4..603 {
             assert!(!away.note(at(1), Why::MayNot, second * S), "{second}");
         }
         assert!(away.note(at(1), Why::MayNot, 603 * S), "the log says it again");
-        assert_eq!(away.told(603 * S)[0].count, 603);
+        assert_eq!(away.told(603 * S)[0].1.count, 603);
         assert_eq!(away.told(604 * S).len(), 1, "the other has given up");
 
         assert!(away.told(603 * S + IS_TOLD).is_empty());
         away.note(at(1), Why::Token, 603 * S + IS_TOLD);
-        assert_eq!(away.told(603 * S + IS_TOLD)[0].count, 1, "a new row");
+        assert_eq!(away.told(603 * S + IS_TOLD)[0].1.count, 1, "a new row");
     }
 
     #[test]
@@ -127,6 +109,6 @@ mod tests {
             away.note(IpAddr::from(n.to_be_bytes()), Why::Token, i64::from(n));
         }
         assert_eq!(away.by_address.len(), MOST);
-        assert_eq!(away.told(2000)[0].address, IpAddr::from(1999u32.to_be_bytes()));
+        assert_eq!(away.told(2000)[0].0, IpAddr::from(1999u32.to_be_bytes()));
     }
 }

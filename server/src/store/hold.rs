@@ -1,5 +1,6 @@
 //! The hold of one server on a database that several could reach. What is live, markers, and without a bucket also the
-//! files stand beside each server, so two on one database would each know half. An embedded database needs none, because its folder has a lock.
+//! files stand beside each server, so two on one database would each know half. An embedded database needs none, because
+//! its folder has a lock.
 //!
 //! It is a lock of a session, so it ends with its connection, whatever becomes of the process. A task keeps that
 //! connection, and takes the hold again when the database was away.

@@ -1,8 +1,9 @@
 //! Everything that outlives a request: rows in a database, bytes in the object store.
 //!
-//! Order of writes: a marker of what is to come, the objects (each on disk, or taken by the bucket), the rows in one transaction, the
-//! marker's end, then the answer. A crash in between leaves objects that the marker names and no row knows, which the
-//! next start removes. Objects that neither a row nor a marker knows are left alone: the database may be an older one.
+//! Order of writes: a marker of what is to come, the objects (each on disk, or taken by the bucket), the rows in one
+//! transaction, the marker's end, then the answer. A crash in between leaves objects that the marker names and no row
+//! knows, which the next start removes. Objects that neither a row nor a marker knows are left alone: the database may be
+//! an older one.
 //! Knows no HTTP.
 
 pub mod backup;

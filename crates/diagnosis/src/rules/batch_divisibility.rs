@@ -344,7 +344,7 @@ fn smooth_spread(case: &Case, ledger: &mut Ledger) {
 /// one rank and foreign rows stay where they are; input does not.
 fn changing_heavy_rank(case: &Case, ledger: &mut Ledger) {
     let Some((comparison, _)) = &case.main else { return };
-    if !matches!(comparison.source, Source::Steps | Source::Step(_)) {
+    if !comparison.source.is_steps() {
         return;
     }
     let mut heaviest: BTreeMap<Subject, usize> = BTreeMap::new();

@@ -9,7 +9,7 @@ mod reading;
 
 use super::sink::Sink;
 use super::values;
-use crate::lines::{Line, counted};
+use crate::lines::{Line, Tally, counted};
 use layout::{Layout, Row, What};
 use rankscope_model::ArtifactKind;
 use reading::{Given, Reading};
@@ -26,41 +26,18 @@ const MAX_COMMANDS: usize = 8;
 pub(super) struct CsvReader {
     printers: Vec<Printer>,
     commands: Vec<Layout>,
-    cut: Doubt,
-    headless: Doubt,
+    cut: Tally,
+    headless: Tally,
     /// Rows that name no GPU, left out.
-    nameless: Doubt,
+    nameless: Tally,
     /// The same, numbered by their position.
-    positional: Doubt,
+    positional: Tally,
     /// Rows with a size that cannot be.
-    impossible: Doubt,
+    impossible: Tally,
 }
 
-/// Rows that were not understood for one reason: how many, and the line of the first.
-#[derive(Default, Clone, Copy)]
-struct Doubt {
-    count: u64,
-    first: u64,
-}
-
-impl Doubt {
-    fn add(&mut self, line: u64) {
-        self.count = self.count.saturating_add(1);
-        if self.count == 1 {
-            self.first = line;
-        }
-    }
-
-    fn join(&mut self, line: u64, count: u64) {
-        if self.count == 0 {
-            self.first = line;
-        }
-        self.count = self.count.saturating_add(count);
-    }
-
-    fn rows(self) -> String {
-        counted(self.count, "row", "rows")
-    }
+fn rows(of: Tally) -> String {
+    counted(of.count, "row", "rows")
 }
 
 /// One writer of rows: what its columns are, and the reading that it prints.
@@ -107,7 +84,7 @@ impl CsvReader {
             sink.warn(format!(
                 "line {}: {} of nvidia-smi CSV have fewer cells than the header, probably cut, and were left out",
                 self.cut.first,
-                self.cut.rows()
+                rows(self.cut)
             ));
         }
         if self.headless.count > 0 {
@@ -115,7 +92,7 @@ impl CsvReader {
                 "line {}: {} of nvidia-smi CSV have no header, so which size is used, free or total cannot be told; \
                  leave `noheader` out, or add the command with its columns to the file",
                 self.headless.first,
-                self.headless.rows()
+                rows(self.headless)
             ));
         }
         if self.impossible.count > 0 {
@@ -123,7 +100,7 @@ impl CsvReader {
                 "line {}: {} of nvidia-smi CSV have a size that cannot be (negative, not a number, or more than any \
                  machine has); those figures were left out",
                 self.impossible.first,
-                self.impossible.rows()
+                rows(self.impossible)
             ));
         }
         if self.positional.count > 0 {
@@ -131,7 +108,7 @@ impl CsvReader {
                 "line {}: {} of nvidia-smi CSV name no GPU, so the GPUs are numbered in printed order; add `index` to \
                  the query",
                 self.positional.first,
-                self.positional.rows()
+                rows(self.positional)
             ));
         }
         if self.nameless.count > 0 {
@@ -139,7 +116,7 @@ impl CsvReader {
                 "line {}: {} of nvidia-smi CSV do not say which GPU they speak of; add `gpu_uuid` (or `index`) to the \
                  query",
                 self.nameless.first,
-                self.nameless.rows()
+                rows(self.nameless)
             ));
         }
     }

@@ -16,7 +16,7 @@ pub(crate) mod thin;
 mod tokens;
 
 use crate::context::{ReadContext, ReadError};
-use crate::lines::{Label, Line, RankFrom, Trust, lines_from};
+use crate::lines::{Label, Line, RankFrom, Tally, Trust};
 use crate::rank_name::{MAX_RANK, rank_from_name};
 use crate::sniff::TextEncoding;
 use crate::text;
@@ -76,16 +76,14 @@ pub(crate) struct StepReader<'c> {
     /// Lines with a memory figure and nobody to give it to.
     ownerless: Ownerless,
     impossible: Impossible,
-    /// Lines with a memory figure without a unit, and the first of them.
-    unitless: u64,
-    first_unitless: u64,
+    /// Lines with a memory figure without a unit.
+    unitless: Tally,
 }
 
 /// Lines with memory figures that cannot be, and the ranks that printed them.
 #[derive(Debug, Default)]
 struct Impossible {
-    lines: u64,
-    first: u64,
+    lines: Tally,
     ranks: BTreeSet<u32>,
 }
 
@@ -94,10 +92,7 @@ impl Impossible {
     const MAX_RANKS: usize = 8;
 
     fn add(&mut self, line: u64, rank: Option<Rank>) {
-        if self.lines == 0 {
-            self.first = line;
-        }
-        self.lines = self.lines.saturating_add(1);
+        self.lines.add(line);
         // One more than is named, to tell that there are more.
         if self.ranks.len() <= Self::MAX_RANKS {
             self.ranks.extend(rank.map(|rank| rank.0));
@@ -112,45 +107,23 @@ impl Impossible {
             _ if self.ranks.len() > Self::MAX_RANKS => format!(" of ranks {} and more", named.join(", ")),
             [first @ .., last] => format!(" of ranks {} and {last}", first.join(", ")),
         };
-        (self.lines > 0).then(|| {
+        self.lines.told("has", "have").map(|lines| {
             format!(
-                "{} a memory figure{whose} that cannot be (not a number, negative, or more than any machine has), which \
-                 was left out; look at what prints it",
-                lines_from(self.lines, self.first, "has", "have")
+                "{lines} a memory figure{whose} that cannot be (not a number, negative, or more than any machine has), which \
+                 was left out; look at what prints it"
             )
         })
-    }
-}
-
-/// A number of lines, and the first of them.
-#[derive(Debug, Default)]
-struct Lines {
-    count: u64,
-    first: u64,
-}
-
-impl Lines {
-    fn add(&mut self, line: u64) {
-        if self.count == 0 {
-            self.first = line;
-        }
-        self.count = self.count.saturating_add(1);
-    }
-
-    /// `line 7 has`, `3 lines, the first is line 7, have`; nothing where there are none.
-    fn told(&self, one: &str, many: &str) -> Option<String> {
-        (self.count > 0).then(|| lines_from(self.count, self.first, one, many))
     }
 }
 
 /// Lines with memory figures that nobody can be given: by why that is.
 #[derive(Debug, Default)]
 struct Ownerless {
-    unnamed: Lines,
+    unnamed: Tally,
     /// A rank stands there, but not so that the figures are its own.
-    mixed: Lines,
+    mixed: Tally,
     /// The rank that stands there is too large for one; the first such number.
-    absurd: Lines,
+    absurd: Tally,
     number: String,
 }
 
@@ -212,8 +185,7 @@ impl<'c> StepReader<'c> {
             kept: Thinned::new(ctx.limits.max_step_records),
             ownerless: Ownerless::default(),
             impossible: Impossible::default(),
-            unitless: 0,
-            first_unitless: 0,
+            unitless: Tally::default(),
         }
     }
 
@@ -308,10 +280,7 @@ impl<'c> StepReader<'c> {
             self.impossible.add(first_line(&at), named.map(|(rank, _)| rank).or(self.file_rank));
         }
         if draft.has_unitless {
-            self.unitless = self.unitless.saturating_add(1);
-            if self.unitless == 1 {
-                self.first_unitless = first_line(&at);
-            }
+            self.unitless.add(first_line(&at));
         }
         if (draft.has_impossible || draft.has_unitless) && !draft.says_something() {
             return;
@@ -353,18 +322,14 @@ impl<'c> StepReader<'c> {
         let mut warnings = Vec::new();
         let Rest { kept, dropped, width, of_others } = self.kept.finish();
         let of_all = dropped.saturating_add(kept.len() as u64);
-        let mut untrusted = 0u64;
-        let mut first_untrusted = 0;
+        let mut untrusted = Tally::default();
         // Collected from its own iterator, so that the records are never there twice.
         let records: Vec<StepRecord> = kept
             .into_iter()
             .filter_map(|mut kept| {
                 if kept.extra.from.is_some_and(|from| !trust.accepts(from)) {
                     let Some(subject) = kept.extra.otherwise else {
-                        untrusted = untrusted.saturating_add(1);
-                        if untrusted == 1 {
-                            first_untrusted = first_line(&kept.record.at);
-                        }
+                        untrusted.add(first_line(&kept.record.at));
                         return None;
                     };
                     kept.record.subject = subject;
@@ -385,19 +350,18 @@ impl<'c> StepReader<'c> {
             let figures = [record.allocated, record.peak_allocated, record.reserved, record.peak_reserved];
             figures.iter().any(Option::is_some) || record.device_used.is_some()
         };
-        if self.unitless > 0 && !records.iter().any(has_memory) {
-            warnings.push(format!(
-                "{} a memory figure without a unit, which was left out; print MB, MiB, GB or GiB behind the number",
-                lines_from(self.unitless, self.first_unitless, "has", "have")
-            ));
-        }
-        if untrusted > 0 {
-            warnings.push(format!(
-                "{} a number in front that is not the global rank (the same number stands for several processes), \
-                 and left out; print the rank on each line",
-                lines_from(untrusted, first_untrusted, "has", "have")
-            ));
-        }
+        let unitless = self.unitless.told("has", "have").filter(|_| !records.iter().any(has_memory));
+        warnings.extend(unitless.map(|lines| {
+            format!(
+                "{lines} a memory figure without a unit, which was left out; print MB, MiB, GB or GiB behind the number"
+            )
+        }));
+        warnings.extend(untrusted.told("has", "have").map(|lines| {
+            format!(
+                "{lines} a number in front that is not the global rank (the same number stands for several processes), \
+                 and left out; print the rank on each line"
+            )
+        }));
         if dropped > 0 {
             warnings.push(format!(
                 "{dropped} of {of_all} records were left out: of each rank and each {width} steps the one with the \

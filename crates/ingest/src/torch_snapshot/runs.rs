@@ -21,8 +21,10 @@ pub(super) struct KnownRuns {
     bytes: usize,
 }
 
-/// Runs that are held against what stands here. A power of two.
-const RECENT: usize = 1024;
+/// Bits of the place of a recent run.
+const PLACE_BITS: u32 = 10;
+/// Runs that are held against what stands here.
+const RECENT: usize = 1 << PLACE_BITS;
 /// No run.
 const NONE: u32 = u32::MAX;
 
@@ -83,7 +85,7 @@ fn place_of(rest: &[u8]) -> Option<usize> {
     let piece =
         |at: usize| rest.get(at..).and_then(|rest| rest.first_chunk::<8>()).map(|bytes| u64::from_le_bytes(*bytes));
     let mixed = piece(0)? ^ piece(35)?.rotate_left(21) ^ piece(70)?.rotate_left(42);
-    usize::try_from(mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54).ok()
+    usize::try_from(mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - PLACE_BITS)).ok()
 }
 
 /// The bytes of the references that `rest` begins with.

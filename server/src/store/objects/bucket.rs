@@ -53,12 +53,9 @@ pub struct Bucket {
 impl Bucket {
     /// Reads what the settings name; asks nobody.
     pub fn new(settings: &BucketSettings) -> Result<Self, StoreError> {
-        let place = |endpoint: Option<&dyn fmt::Display>| match endpoint {
-            Some(endpoint) => format!("{} at {endpoint}", settings.url),
-            None => settings.url.to_string(),
-        };
         let endpoint = settings.endpoint.as_ref();
-        let place = place(endpoint.map(|endpoint| endpoint as _));
+        let place =
+            endpoint.map_or_else(|| settings.url.to_string(), |endpoint| format!("{} at {endpoint}", settings.url));
         let wrong = |why: String| StoreError::bucket(Kind::Setting(why).at(&place, &Source::Environment));
         let (builder, credentials) =
             credentials::give(AmazonS3Builder::new(), settings.credentials_file.as_deref(), |name| env::var(name).ok())
