@@ -174,11 +174,16 @@ impl<'a> Checklist<'a> {
     /// The item to look at next: what fails, then what the diagnosis wants decided, then what is suspected or open.
     /// Nothing once the fix is proven: what failed before it is mended.
     pub fn next(&self) -> Option<&Standing<'a>> {
-        if self.items.iter().any(|item| item.item() == Item::Verified && item.entry.status == ItemStatus::Pass) {
+        if self.is_proven() {
             return None;
         }
         let open = self.items.iter().filter(|item| !item.is_settled() && !item.is_out());
         open.min_by_key(|item| self.urgency(item))
+    }
+
+    /// A later run showed that the fix holds.
+    pub fn is_proven(&self) -> bool {
+        self.items.iter().any(|item| item.item() == Item::Verified && item.entry.status == ItemStatus::Pass)
     }
 
     /// The stage to open.

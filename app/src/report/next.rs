@@ -10,10 +10,12 @@ use rankscope_model::{Item, ItemStatus, Report};
 
 /// The next step; for the owner with the form that takes its output.
 pub fn next(report: &Report, checklist: &Checklist<'_>, owned: Option<&Owned>) -> AnyView {
-    if report.next.is_none() && owned.is_none() {
+    // Once the fix is proven nothing is left to collect.
+    let wanted = report.next.as_ref().filter(|_| !checklist.is_proven());
+    if wanted.is_none() && owned.is_none() {
         return ().into_any();
     }
-    let step = report.next.as_ref().map(|(item, collect)| {
+    let step = wanted.map(|(item, collect)| {
         view! {
             <p>{words::shown(&collect.what)}</p>
             {code_block(&collect.command)}
@@ -22,7 +24,7 @@ pub fn next(report: &Report, checklist: &Checklist<'_>, owned: Option<&Owned>) -
     });
     // Where something fails, the next step is its remedy: what comes here is what follows it.
     let to_mend = checklist.next().filter(|standing| standing.status() == ItemStatus::Fail);
-    let proves = report.next.as_ref().is_some_and(|(item, _)| *item == Item::Verified);
+    let proves = wanted.is_some_and(|(item, _)| *item == Item::Verified);
     let title = match (&step, to_mend) {
         (None, _) => "Add evidence",
         (Some(_), Some(_)) if proves => "Then, with the remedy applied",

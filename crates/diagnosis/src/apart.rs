@@ -1,12 +1,11 @@
 //! What other processes hold on a card is no part of what one rank's own allocator holds: it cannot be why that rank has
-//! allocated more than the others, however true it is.
+//! allocated more than the others, however true it is. It stays a finding, and is no cause of this gap.
 //!
 //! Knows what the labels mean (causes.md), and which quantity is compared.
 
 use crate::case::Case;
-use crate::combine::Ledger;
-use crate::policy::weight;
-use rankscope_model::{Bytes, CauseLabel, Quantity};
+use crate::combine::{Claim, Ledger};
+use rankscope_model::{Bytes, CauseLabel, Item, Quantity, Severity};
 
 /// Causes that fill a card with memory of other processes than the one at home there.
 const BY_OTHERS: [CauseLabel; 9] = [
@@ -22,7 +21,7 @@ const BY_OTHERS: [CauseLabel; 9] = [
 ];
 
 /// The label stands beside the gap that is compared, and cannot explain it.
-pub(crate) fn is_beside(case: &Case, label: CauseLabel) -> bool {
+fn is_beside(case: &Case, label: CauseLabel) -> bool {
     let Some(gap) = gap_of_allocator(case) else { return false };
     match label {
         CauseLabel::HardcodedOrDefaultDevice => strays(case).is_some_and(|strays| is_too_little(case, strays, gap)),
@@ -33,16 +32,19 @@ pub(crate) fn is_beside(case: &Case, label: CauseLabel) -> bool {
 /// The gap, where it is one of figures that a rank's own allocator tells.
 fn gap_of_allocator(case: &Case) -> Option<u64> {
     let (comparison, spread) = case.main.as_ref()?;
-    let is_of_allocator = matches!(
-        comparison.quantity,
+    (is_of_allocator(comparison.quantity) && spread.stands_out()).then(|| spread.gap())
+}
+
+fn is_of_allocator(quantity: Quantity) -> bool {
+    matches!(
+        quantity,
         Quantity::Allocated
             | Quantity::PeakAllocated
             | Quantity::Reserved
             | Quantity::PeakReserved
             | Quantity::Active
             | Quantity::Requested
-    );
-    (is_of_allocator && spread.stands_out()).then(|| spread.gap())
+    )
 }
 
 /// What code that names one device would put there in every process, the rank at home on it included: no more than one
@@ -67,19 +69,35 @@ pub(crate) fn explained_by_visitors(case: &Case, sum: Option<u64>) -> Option<u64
     if gap_of_allocator(case).is_some() { strays(case) } else { sum }
 }
 
-/// Says so against every such label that anything speaks for.
+/// What is asked of this item tells who else is on a card: never why a gap of this quantity is there.
+pub(crate) fn tells_only_of_others(quantity: Quantity, item: Item) -> bool {
+    is_of_allocator(quantity) && item == Item::DeviceVisibility
+}
+
+/// Sets every such label aside for which anything speaks, and says why, once.
 pub(crate) fn hold_apart(case: &Case, ledger: &mut Ledger) {
-    for label in ledger.supported(f64::MIN_POSITIVE).into_iter().filter(|label| is_beside(case, *label)) {
-        let mut text =
-            "What other processes hold on the card is no part of what PyTorch holds in this one: it cannot be this gap."
-                .to_owned();
-        if let Some(strays) = strays(case).filter(|_| label == CauseLabel::HardcodedOrDefaultDevice) {
-            text = format!(
-                "What other processes hold on the card is no part of what PyTorch holds in this one. The same code would \
-                 put no more than {} there in each process, which cannot be this gap.",
-                Bytes(strays)
-            );
-        }
-        ledger.signal(&[label], -weight::STRONG, text, &[]);
+    let mut labels = ledger.supported(f64::MIN_POSITIVE);
+    labels.retain(|label| is_beside(case, *label));
+    let Some(first) = labels.first() else { return };
+    let item = first.item();
+    let strays = strays(case).filter(|_| labels.contains(&CauseLabel::HardcodedOrDefaultDevice));
+    let end = strays.map_or_else(
+        || ": it cannot be this gap.".to_owned(),
+        |strays| {
+            let strays = Bytes(strays);
+            format!(". The same code would put no more than {strays} there in each process, which cannot be this gap.")
+        },
+    );
+    for label in labels {
+        ledger.set_aside(label);
     }
+    ledger.claim(Claim {
+        item,
+        label: None,
+        severity: Severity::Info,
+        confidence: 1.0,
+        text: format!("What other processes hold on the card is no part of what PyTorch holds in this one{end}"),
+        ranks: vec![],
+        refs: vec![],
+    });
 }

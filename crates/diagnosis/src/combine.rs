@@ -77,6 +77,10 @@ pub(crate) struct Ledger {
     advice: BTreeMap<CauseLabel, &'static str>,
     /// Labels of differences that are meant to be.
     by_design: BTreeSet<CauseLabel>,
+    /// Labels of what is there and cannot be why the gap is.
+    aside: BTreeSet<CauseLabel>,
+    /// Labels under which no one subject is the heavy one.
+    in_turns: BTreeSet<CauseLabel>,
 }
 
 impl Ledger {
@@ -231,14 +235,44 @@ impl Ledger {
         }
     }
 
-    /// The ranked causes, with remedies for the job at hand.
-    pub fn causes(&self, policy: &Policy, setting: &Setting) -> Vec<Cause> {
+    /// Under this label the ranks take turns: there is no moment from which on one of them stands out.
+    pub fn takes_turns(&mut self, label: CauseLabel) {
+        self.in_turns.insert(label);
+    }
+
+    /// See [`Self::takes_turns`].
+    pub fn is_in_turns(&self, label: CauseLabel) -> bool {
+        self.in_turns.contains(&label)
+    }
+
+    /// What this label says may be true, and is no cause of the gap that is compared.
+    pub fn set_aside(&mut self, label: CauseLabel) {
+        self.aside.insert(label);
+    }
+
+    /// What does the most of all that was set aside.
+    pub fn beside(&self) -> Option<&Mechanism> {
+        let scores = self.scores();
+        let aside = scores.iter().filter(|(label, _)| self.aside.contains(label));
+        let told = aside.filter_map(|(label, score)| Some((score, self.mechanism_of(*label)?)));
+        told.max_by(|a, b| a.0.total_cmp(b.0)).map(|(_, mechanism)| mechanism)
+    }
+
+    /// The score of every candidate.
+    fn scores(&self) -> BTreeMap<CauseLabel, f64> {
         let mut scores: BTreeMap<CauseLabel, f64> = BTreeMap::new();
         let candidates: BTreeSet<CauseLabel> =
             self.signals.iter().filter(|s| s.weight > 0.0).map(|s| s.label).collect();
         for signal in self.signals.iter().filter(|s| candidates.contains(&s.label)) {
             *scores.entry(signal.label).or_insert_with(|| catalogue_count(signal.label).ln()) += signal.weight;
         }
+        scores
+    }
+
+    /// The ranked causes, with remedies for the job at hand.
+    pub fn causes(&self, policy: &Policy, setting: &Setting) -> Vec<Cause> {
+        let mut scores = self.scores();
+        scores.retain(|label, _| !self.aside.contains(label));
         let total = UNKNOWN_COUNT + scores.values().map(|s| s.exp()).sum::<f64>();
         let mut ranked: Vec<(CauseLabel, f64)> = scores
             .into_iter()

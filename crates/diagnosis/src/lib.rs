@@ -80,10 +80,14 @@ pub fn diagnose(evidence: &Evidence, policy: &Policy) -> Diagnosis {
     if verdict == Verdict::Balanced {
         causes.retain(|cause| ledger.may_be_on_all(cause.label));
     }
-    let explains = causes.first().filter(|cause| !apart::is_beside(&case, cause.label));
-    let explained = explains.and_then(|cause| ledger.mechanism_of(cause.label)).and_then(|m| m.explained);
+    let explained = causes.first().and_then(|cause| ledger.mechanism_of(cause.label)).and_then(|m| m.explained);
     let by_design = causes.first().is_some_and(|cause| is_settled(cause) && ledger.is_by_design(cause.label));
-    let imbalance = imbalance::report(&case, explained, by_design);
+    let mut imbalance = imbalance::report(&case, explained, by_design);
+    if let Some(imbalance) = imbalance.as_mut()
+        && causes.first().is_some_and(|cause| ledger.is_in_turns(cause.label))
+    {
+        imbalance.opens_at = None;
+    }
     let opens = imbalance.as_ref().and_then(|imbalance| imbalance.opens_at.as_ref().or(imbalance.at.as_ref()));
     let seen = collect::Seen::of(&case, opens.and_then(|moment| moment.phase));
     places::name_in_causes(&case, &mut causes);
@@ -169,6 +173,11 @@ fn next_of(
         (Verdict::Balanced | Verdict::UniformPressure, None) => with_item(Item::Verified),
         (Verdict::Imbalance | Verdict::Inconclusive, None) => {
             let first = |status| checklist.iter().find(|entry| entry.status == status);
+            let tells_nothing = |item| quantity.is_some_and(|quantity| apart::tells_only_of_others(quantity, item));
+            let suspect = || {
+                let mut suspects = checklist.iter().filter(|entry| entry.status == ItemStatus::Suspect);
+                suspects.find(|entry| verdict != Verdict::Imbalance || !tells_nothing(entry.item))
+            };
             let status = |item: Item| checklist.iter().find(|entry| entry.item == item).map(|entry| entry.status);
             // Other processes are no question where each card has its own, or where the figures are one process's.
             let is_inside = quantity.is_some_and(|quantity| quantity != Quantity::DeviceUsed)
@@ -182,7 +191,7 @@ fn next_of(
                 let item = asked.filter(|item| status(*item) == Some(ItemStatus::Unknown))?;
                 checklist.iter().find(|entry| entry.item == item)
             };
-            let open = first(ItemStatus::Suspect)
+            let open = suspect()
                 .or_else(of_others)
                 .or_else(|| inside().filter(|_| is_inside))
                 .or_else(|| first(ItemStatus::Unknown));

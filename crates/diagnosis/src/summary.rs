@@ -99,18 +99,17 @@ fn imbalance(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next, failed:
         let figures = figures.as_ref().map_or_else(String::new, |figures| format!(" ({figures})"));
         format!("{}{figures}; why is not settled.", head.trim_end_matches(','))
     };
-    let is_beside = |cause: &Cause| {
-        let is_elsewhere = |card| !spread.heaviest.iter().any(|heavy| case.is_on(*heavy, card));
-        ledger.filled_by(cause.label).is_some_and(is_elsewhere) || crate::apart::is_beside(case, cause.label)
-    };
-    if let Some((_, mechanism)) = first.zip(mechanism.as_ref()).filter(|(cause, _)| is_beside(cause)) {
+    let is_elsewhere = |card| !spread.heaviest.iter().any(|heavy| case.is_on(*heavy, card));
+    let fills_another = |cause: &Cause| ledger.filled_by(cause.label).is_some_and(is_elsewhere);
+    if let Some((_, mechanism)) = first.zip(mechanism.as_ref()).filter(|(cause, _)| fills_another(cause)) {
         return with(format!("{} Beside it: {}", unsettled(), mechanism.alone), failed) + &settle(next);
     }
     let Some((cause, mechanism)) = first.zip(mechanism).filter(|_| confidence >= case.policy.leaning) else {
         let candidate = first.map_or_else(String::new, |cause| {
             format!(" One thing that would look like this: {}.", words::lower_first(cause.label.title()))
         });
-        return with(format!("{}{candidate}", unsettled()), failed) + &settle(next);
+        let beside = ledger.beside().map_or_else(String::new, |mechanism| format!(" Beside it: {}", mechanism.alone));
+        return with(format!("{}{candidate}{beside}", unsettled()), failed) + &settle(next);
     };
     let link = match confidence {
         sure if sure >= case.policy.sure => "because",

@@ -370,6 +370,7 @@ fn changing_heavy_rank(case: &Case, ledger: &mut Ledger) {
         words::count(heaviest.len())
     );
     ledger.signal(&[label], weight::GOOD, &text, &refs);
+    ledger.takes_turns(label);
     if case.input.steps == 0 {
         // Not so sure that the fix could be next: what would be seen of the batches comes first.
         let inferred = "Nothing of the batches is printed: that they differ is inferred from the turns.";
