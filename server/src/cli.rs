@@ -56,6 +56,8 @@ pub enum Command {
     Backup(BackupArgs),
     /// Make a data folder of such a file.
     Restore(RestoreArgs),
+    /// Move what a data folder holds to a database server, and to a bucket.
+    MigrateData(MigrateDataArgs),
     /// Look at the settings of a server before it is started.
     Config {
         /// What to do.
@@ -340,6 +342,27 @@ pub struct RestoreArgs {
     /// File that `rankscope backup` wrote, or - for standard input.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
+}
+
+/// `rankscope migrate-data`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The server must be stopped, and the database empty. Rows and objects are counted and compared by their \
+    hashes before anything is said to be moved; the folder stays as it was. Samples of jobs that still run stay in it."
+)]
+pub struct MigrateDataArgs {
+    /// Where more settings are.
+    #[arg(long, value_name = "FILE", env = "RANKSCOPE_CONFIG", help = CONFIG)]
+    pub config: Option<PathBuf>,
+    /// Folder of the server, with the database in it.
+    #[arg(long, value_name = "DIR", default_value = "./data", env = "RANKSCOPE_DATA")]
+    pub data: PathBuf,
+    /// Where the rows are to be.
+    #[arg(long, value_name = "URL", env = "RANKSCOPE_DATABASE_URL", hide_env_values = true, help = DATABASE_URL)]
+    pub database_url: DatabaseUrl,
+    /// Where the objects are to be; without it they stay in the folder.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
 }
 
 /// What `rankscope config` does.

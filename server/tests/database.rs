@@ -4,8 +4,11 @@
 #![cfg(unix)] // a database may be on a socket
 #![allow(clippy::unwrap_used)] // a helper that fails should stop the test
 
+#[path = "common/bucket.rs"]
+mod bucket;
 mod common;
 
+use bucket::{BUCKET, BucketServer};
 use common::{data, multipart, multipart_type};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, any::AnyConnectOptions, postgres::PgConnectOptions};
 use std::{
@@ -55,7 +58,11 @@ struct Serving {
 
 impl Serving {
     fn start(database: &Url, data: &Path) -> Self {
-        let mut child = serve(database, data).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        Self::of(&mut serve(database, data))
+    }
+
+    fn of(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         while !line.ends_with('\n') {
             let mut sign = [0];
@@ -152,6 +159,89 @@ async fn rows_survive_a_kill_and_one_server_has_them() {
     assert_eq!(serving.get(&run).0, 401, "accounts stay too");
     let listed = user(&["list"]);
     assert!(String::from_utf8_lossy(&listed.stdout).contains("administrator"), "{}", words(&listed));
+}
+
+/// A folder with its own database, moved to the server and to a bucket, shows the same there.
+#[tokio::test]
+async fn a_data_folder_moves_to_a_server_and_a_bucket() {
+    let Some(url) = database("moved").await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+    let bucket = BucketServer::start(&folder.path().join("bucket-server"));
+    let credentials = bucket.credentials();
+    let embedded = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rankscope"));
+        command.args(["serve", "--no-sampler", "--listen", "127.0.0.1:0", "--data"]).arg(&old);
+        command
+    };
+    let in_bucket = |command: &mut Command| {
+        let address = format!("s3://{BUCKET}/moved");
+        command.args(["--objects", &address, "--objects-plain-http", "--objects-endpoint", &bucket.endpoint()]);
+        command.arg("--objects-credentials-file").arg(&credentials);
+    };
+    let migrate = |data: &Path| {
+        let mut command = rankscope(&url);
+        command.arg("migrate-data").arg("--data").arg(data);
+        in_bucket(&mut command);
+        command.output().unwrap()
+    };
+    let nothing = migrate(&new);
+    assert!(words(&nothing).contains("holds no database"), "{}", words(&nothing));
+
+    let serving = Serving::of(&mut embedded());
+    let runs: Vec<String> = (0..3).map(|_| serving.upload()).collect();
+    let (status, told) =
+        serving.send("PATCH", &runs[1], "application/json", "{\"title\": \"显存 'quoted' \u{1f600}\"}".as_bytes());
+    assert_eq!(status, 204, "{told}");
+    let shown = |serving: &Serving| runs.iter().map(|run| serving.get(run)).collect::<Vec<_>>();
+    let before = shown(&serving);
+    assert!(before.iter().all(|(status, _)| *status == 200) && before[1].1.contains("显存"), "{before:?}");
+    let busy = migrate(&old);
+    assert!(words(&busy).contains("in use by another rankscope"), "{}", words(&busy));
+    drop(serving);
+
+    let moved = migrate(&old);
+    let said = String::from_utf8_lossy(&moved.stdout).into_owned();
+    assert!(moved.status.success(), "{}", words(&moved));
+    assert!(said.contains("the same on both sides") && said.contains("are in the bucket"), "{said}");
+    assert!(said.lines().any(|line| line.split_whitespace().eq(["runs", "3"])), "{said}");
+    assert_eq!(words(&moved), "", "nothing was missing");
+    let again = migrate(&old);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(words(&again).contains("is in use: its table"), "{}", words(&again));
+
+    let mut there = serve(&url, &new);
+    in_bucket(&mut there);
+    let serving = Serving::of(&mut there);
+    assert_eq!(shown(&serving), before);
+    let (status, file) = serving.get(&format!("{}/artifacts/0", runs[2]));
+    assert!(status == 200 && file.as_bytes() == data("nvidia-smi.txt"), "{status}: {file}");
+    serving.upload();
+    drop(serving);
+    // The folder is as it was.
+    assert_eq!(shown(&Serving::of(&mut embedded())), before);
+}
+
+/// What is already lost is told and does not stop the rest; rows that cannot be the same stop all.
+#[tokio::test]
+async fn what_was_lost_before_a_move_is_named() {
+    let Some(url) = database("lost").await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut embedded = Command::new(env!("CARGO_BIN_EXE_rankscope"));
+    embedded.args(["serve", "--no-sampler", "--listen", "127.0.0.1:0", "--data"]).arg(folder.path());
+    let serving = Serving::of(&mut embedded);
+    let run = serving.upload();
+    drop(serving);
+    let id = run.rsplit('/').next().unwrap();
+    let artifacts = folder.path().join("objects/runs").join(id).join("artifacts");
+    let lost = std::fs::read_dir(&artifacts).unwrap().next().unwrap().unwrap().path();
+    std::fs::remove_file(&lost).unwrap();
+    let moved = rankscope(&url).arg("migrate-data").arg("--data").arg(folder.path()).output().unwrap();
+    assert!(moved.status.success(), "{}", words(&moved));
+    assert!(words(&moved).contains(&format!("missing already: objects/runs/{id}/artifacts")), "{}", words(&moved));
+    assert!(String::from_utf8_lossy(&moved.stdout).contains("objects stay in"), "no bucket was named");
+    // The rows are on the server, the objects in the folder.
+    assert_eq!(Serving::start(&url, folder.path()).get(&run).0, 200);
 }
 
 #[tokio::test]

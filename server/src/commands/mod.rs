@@ -8,6 +8,7 @@ pub mod diagnose;
 mod folder;
 mod front_door;
 mod log;
+pub mod migrate_data;
 mod nvml;
 mod own_gpus;
 mod patient;

@@ -55,11 +55,21 @@ struct List {
     files: Vec<Listed>,
 }
 
+/// A file with its size and hash.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Listed {
-    path: String,
-    bytes: u64,
+pub(super) struct Listed {
+    /// Below the data folder.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
     sha256: String,
+}
+
+impl Listed {
+    /// The key of an object; `None` of what is none.
+    pub(super) fn key(&self) -> Option<Key> {
+        self.path.strip_prefix(OBJECTS).and_then(|key| key.strip_prefix('/')).map(Key::from)
+    }
 }
 
 /// Writes a copy of the data folder, and of the bucket if its objects lie in one, to `out`, also while a server holds the
@@ -81,7 +91,7 @@ pub async fn write(data: &Path, bucket: Option<&BucketSettings>, out: impl Write
 }
 
 /// What the rows of a database name.
-struct Rows {
+pub(super) struct Rows {
     runs: u64,
     /// Must be there.
     keys: BTreeSet<String>,
@@ -90,7 +100,11 @@ struct Rows {
 }
 
 /// Brings the database of one moment and all that it names into `held`. Objects that no longer exist are told.
-async fn hold_a_moment(data: &Path, objects: &Objects, held: &Path) -> Result<(Rows, Vec<String>), StoreError> {
+pub(super) async fn hold_a_moment(
+    data: &Path,
+    objects: &Objects,
+    held: &Path,
+) -> Result<(Rows, Vec<String>), StoreError> {
     let source = Database::in_folder(data, 1).await?;
     let mut before: Option<Vec<String>> = None;
     let mut attempt = 1;
@@ -193,12 +207,26 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
+fn name_in(held: &Path, path: &Path) -> Result<String, StoreError> {
+    Ok(path.strip_prefix(held).ok().and_then(Path::to_str).ok_or(StoreError::Range("path"))?.to_owned())
+}
+
+/// The objects that are held, with sizes and hashes.
+pub(super) fn listed(held: &Path) -> Result<Vec<Listed>, StoreError> {
+    let of = |path: PathBuf| {
+        let mut reader = Hashing::new(BufReader::with_capacity(CHUNK, File::open(&path)?));
+        let bytes = io::copy(&mut reader, &mut io::sink())?;
+        Ok(Listed { path: name_in(held, &path)?, bytes, sha256: reader.finish() })
+    };
+    files_of(&held.join(OBJECTS))?.into_iter().map(of).collect()
+}
+
 fn pack(held: &Path, runs: u64, missing: Vec<String>, out: impl Write) -> Result<Contents, StoreError> {
     let mut tar = tar::Builder::new(BufWriter::with_capacity(CHUNK, out));
     let mut files = Vec::new();
     let objects = files_of(&held.join(OBJECTS))?;
     for path in std::iter::once(held.join(FILE)).chain(objects) {
-        let name = path.strip_prefix(held).ok().and_then(Path::to_str).ok_or(StoreError::Range("path"))?.to_owned();
+        let name = name_in(held, &path)?;
         let file = File::open(&path)?;
         let bytes = file.metadata()?.len();
         let mut reader = Hashing::new(BufReader::with_capacity(CHUNK, file).take(bytes));
@@ -249,7 +277,7 @@ pub async fn restore(input: impl Read, data: &Path, bucket: Option<&BucketSettin
     let made = tempfile::Builder::new().prefix(".rankscope-restore-").tempdir_in(beside)?;
     let list = unpack(input, made.path())?;
     if let Some(objects) = &objects {
-        send(objects, made.path(), &list).await?;
+        send(objects, made.path(), &list.files).await?;
         fs::remove_dir_all(made.path().join(OBJECTS)).or_else(|error| match error.kind() {
             io::ErrorKind::NotFound => Ok(()),
             _ => Err(error),
@@ -271,11 +299,9 @@ pub async fn restore(input: impl Read, data: &Path, bucket: Option<&BucketSettin
 
 /// Brings the objects of a copy into a bucket. What is there already stays; where other bytes lie under a key, they are
 /// kept beside it. So whoever has lost the folder alone, or was interrupted, sends only what is missing.
-async fn send(objects: &Objects, from: &Path, list: &List) -> Result<(), StoreError> {
-    for file in &list.files {
-        let Some(key) = file.path.strip_prefix(OBJECTS).and_then(|key| key.strip_prefix('/')).map(Key::from) else {
-            continue;
-        };
+pub(super) async fn send(objects: &Objects, from: &Path, files: &[Listed]) -> Result<(), StoreError> {
+    for file in files {
+        let Some(key) = file.key() else { continue };
         if is_there(objects, &key, file).await? {
             continue;
         }
@@ -288,7 +314,7 @@ async fn send(objects: &Objects, from: &Path, list: &List) -> Result<(), StoreEr
 }
 
 /// Whether an object has the very bytes of a file of the copy.
-async fn is_there(objects: &Objects, key: &Key, file: &Listed) -> Result<bool, StoreError> {
+pub(super) async fn is_there(objects: &Objects, key: &Key, file: &Listed) -> Result<bool, StoreError> {
     let (size, mut pieces) = match objects.stream(key).await {
         Ok(found) => found,
         Err(StoreError::Missing) => return Ok(false),

@@ -11,6 +11,7 @@ mod checklist;
 mod database;
 mod hold;
 mod live;
+pub mod moving;
 mod objects;
 mod pending;
 mod projects;
@@ -205,6 +206,16 @@ pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
+/// Holds a data folder until the file is dropped.
+fn lock_folder(data: &Path) -> Result<File, StoreError> {
+    let lock = File::options().create(true).truncate(false).write(true).open(data.join("lock"))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(StoreError::InUse(data.to_path_buf())),
+        Err(TryLockError::Error(error)) => Err(error.into()),
+    }
+}
+
 /// One data folder, held by this process alone.
 #[derive(Debug)]
 pub struct Store {
@@ -240,12 +251,7 @@ impl Store {
         bucket: Option<&BucketSettings>,
     ) -> Result<Self, StoreError> {
         create_private(data)?;
-        let lock = File::options().create(true).truncate(false).write(true).open(data.join("lock"))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(StoreError::InUse(data.to_path_buf())),
-            Err(TryLockError::Error(error)) => return Err(error.into()),
-        }
+        let lock = lock_folder(data)?;
 
         let incoming = data.join("incoming");
         fs::create_dir_all(&incoming)?;
