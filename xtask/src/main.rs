@@ -6,6 +6,7 @@
 mod bench_agent;
 mod bench_diagnosis;
 mod bench_live;
+mod bench_load;
 mod bench_page;
 mod bench_readers;
 mod bench_snapshot;
@@ -82,6 +83,8 @@ enum Bench {
     Diagnosis,
     /// What the server takes in of live data, and how soon it answers, with browsers watching.
     Live,
+    /// Two hundred people who read and 64 agents that send, for five minutes; needs a quiet machine.
+    Load,
     /// First byte of a big report, answer to a zoom, weight of the bundle; builds the release and needs a quiet machine.
     Page,
     /// The readers of logs, loops and traces beside the least that can be done with the same bytes.
@@ -102,6 +105,7 @@ fn main() -> ExitCode {
         Task::Bench { what: Bench::Agent } => bench_agent::bench(&layout),
         Task::Bench { what: Bench::Diagnosis } => bench_diagnosis::bench(&layout),
         Task::Bench { what: Bench::Live } => bench_live::bench(&layout),
+        Task::Bench { what: Bench::Load } => bench_load::bench(&layout),
         Task::Bench { what: Bench::Page } => bench_page::bench(&layout),
         Task::Bench { what: Bench::Readers } => bench_readers::bench(&layout),
         Task::Bench { what: Bench::Snapshot { big } } => bench_snapshot::bench(&layout, big),
