@@ -1,16 +1,48 @@
 //! Who ran out of memory, what was asked for, and what the card held then: the failure itself, whatever its cause.
 //!
-//! Reads the messages alone; what they say of causes is told by the rules.
+//! Reads the messages, and what the allocators of snapshots recorded of failures; what these say of causes is told by the
+//! rules.
 
 use crate::case::Case;
 use crate::combine::{Claim, Ledger};
 use crate::words;
-use rankscope_model::{Bytes, Item, OomEvent, Severity, Subject};
+use rankscope_model::{Bytes, Item, OomEvent, Rank, Severity, SnapshotEvidence, Subject};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+
+/// The family of a failure that a snapshot's allocator recorded.
+const RECORDED: &str = "snapshot";
+
+/// The failures of GPUs: by their messages, and of ranks without one by their snapshots. A message without a rank may be of
+/// any of them.
+fn failures<'a>(case: &Case<'a>) -> Vec<Cow<'a, OomEvent>> {
+    let messages: Vec<&OomEvent> = case.evidence.ooms.iter().filter(|oom| !oom.host_memory).collect();
+    let is_told = |rank: Option<Rank>| {
+        messages.iter().any(|oom| oom.rank.is_none() || rank.is_none_or(|rank| oom.rank == Some(rank)))
+    };
+    let untold = case.evidence.snapshots.iter().filter(|snapshot| !is_told(snapshot.rank));
+    let recorded: Vec<Cow<OomEvent>> = untold.flat_map(recorded).map(Cow::Owned).collect();
+    messages.into_iter().map(Cow::Borrowed).chain(recorded).collect()
+}
+
+/// What the allocator of a snapshot recorded: of each device the last failure, because earlier ones were caught.
+fn recorded(snapshot: &SnapshotEvidence) -> impl Iterator<Item = OomEvent> + '_ {
+    snapshot.devices.iter().filter_map(|device| {
+        let (_, tried, free) = *device.ooms.last()?;
+        Some(OomEvent {
+            rank: snapshot.rank,
+            device: Some(device.device),
+            tried: Some(tried),
+            free: Some(free),
+            ..OomEvent::new(snapshot.at.clone(), RECORDED)
+        })
+    })
+}
 
 /// One sentence for the headline; `None` where no GPU ran out of memory.
 pub(crate) fn sentence(case: &Case) -> Option<String> {
-    let events: Vec<&OomEvent> = case.evidence.ooms.iter().filter(|oom| !oom.host_memory).collect();
+    let failures = failures(case);
+    let events: Vec<&OomEvent> = failures.iter().map(AsRef::as_ref).collect();
     // The message that says most speaks for all; one that names its rank goes first, and of equal ones the first.
     let told = events.iter().copied().rev().max_by_key(|oom| (oom.rank.is_some() && known(oom) > 0, known(oom)))?;
     let ranks: BTreeSet<Subject> = events.iter().filter_map(|oom| oom.rank.map(Subject::Rank)).collect();
@@ -30,7 +62,10 @@ pub(crate) fn sentence(case: &Case) -> Option<String> {
     let of_one = if failed.len() > 1 { subject(told).map(|one| format!(" of {one}")) } else { None };
     Some(format!(
         "{who} ran out of memory{}: {}.",
-        of_one.map_or_else(String::new, |one| format!("; the message{one}")),
+        of_one.map_or_else(String::new, |one| format!(
+            "; the {}{one}",
+            if told.family == RECORDED { "snapshot" } else { "message" }
+        )),
         parts.join("; ")
     ))
 }
@@ -38,9 +73,9 @@ pub(crate) fn sentence(case: &Case) -> Option<String> {
 /// The same under its item, with the messages to click on.
 pub(crate) fn note(case: &Case, ledger: &mut Ledger) {
     let Some(text) = sentence(case) else { return };
-    let events = case.evidence.ooms.iter().filter(|oom| !oom.host_memory);
-    let refs = case.refs(events.clone().map(|oom| &oom.at));
-    let ranks = events.filter_map(|oom| oom.rank).map(|rank| rank.0).collect();
+    let failures = failures(case);
+    let refs = case.refs(failures.iter().map(|oom| &oom.at));
+    let ranks = failures.iter().filter_map(|oom| oom.rank).map(|rank| rank.0).collect();
     let severity = Severity::Warning;
     ledger.claim(Claim { item: Item::MemoryStats, label: None, severity, confidence: 1.0, text, ranks, refs });
 }
@@ -77,7 +112,7 @@ fn held(oom: &OomEvent) -> Option<String> {
     let reserved = oom.reserved.or_else(|| Some(oom.allocated?.saturating_add(oom.reserved_unallocated?)));
     let own = match (oom.this_process, reserved.or(oom.allocated)) {
         (Some(all), _) => Some(format!("its process held {all}")),
-        (None, Some(kept)) => Some(format!("PyTorch held {kept} there")),
+        (None, Some(kept)) => Some(format!("{} held {kept} there", allocator(&oom.family))),
         (None, None) => None,
     };
     let others: Bytes = oom.others.iter().map(|other| other.used).sum();
@@ -87,11 +122,21 @@ fn held(oom: &OomEvent) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
+/// Whose allocator the figures of a message are of, as the reader's families tell.
+fn allocator(family: &str) -> &'static str {
+    match family {
+        "tensorflow_bfc" | "tensorflow_oom" => "TensorFlow",
+        "xla" | "xla_tpu" | "xla_tpu_scratch" => "XLA",
+        "paddle" => "Paddle",
+        _ => "PyTorch",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::policy::Policy;
-    use rankscope_model::{ArtifactId, ArtifactInfo, ArtifactKind, Evidence, OtherProcess, Provenance, Rank};
+    use rankscope_model::{ArtifactId, ArtifactInfo, ArtifactKind, Evidence, OtherProcess, Provenance};
 
     fn said(ooms: Vec<OomEvent>) -> Option<String> {
         let info = ArtifactInfo {

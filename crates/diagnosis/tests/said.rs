@@ -7,8 +7,8 @@ mod support;
 
 use rankscope_diagnosis::{Policy, diagnose, figures, next_step};
 use rankscope_model::{
-    ArtifactId, ArtifactKind, Bytes, CauseLabel, Diagnosis, Evidence, Frame, GIB, Item, ItemStatus, PartKind, Phase,
-    Provenance, Quantity, Rank, SnapshotEvidence, Subject, Verdict,
+    ArtifactId, ArtifactKind, Bytes, CauseLabel, Diagnosis, Evidence, Frame, GIB, Item, ItemStatus, OomEvent, PartKind,
+    Phase, Provenance, Quantity, Rank, SnapshotDevice, SnapshotEvidence, Subject, Verdict,
 };
 use support::{Build, mib, others, script, snapshot_device, status, stray_contexts, with};
 
@@ -817,4 +817,28 @@ fn turns_without_a_word_about_batches_are_looked_into_before_a_fix() {
     assert_eq!(diagnosis.imbalance.as_ref().unwrap().opens_at, None, "no one rank's gap opens");
     let (item, next) = next_step(&diagnosis).unwrap();
     assert_eq!((item, next.what.starts_with("The shape of each rank's batch")), (Item::BatchDivisibility, true));
+}
+
+#[test]
+fn a_failure_that_only_a_snapshot_recorded_is_told() {
+    let failed = |device: SnapshotDevice| SnapshotDevice {
+        ooms: vec![(7, Bytes::from_mib(1), Bytes::from_mib(1)), (9, Bytes::from_mib(4096), Bytes::from_mib(123))],
+        ..device
+    };
+    let of = |n: u32| snapshot_device(n, Bytes::from_mib(9_000));
+    let evidence = pickles(2, |n| support::snapshot(n, Some(n), vec![if n == 1 { failed(of(n)) } else { of(n) }]));
+    let said = "Rank 1 ran out of memory: 4.0 GiB were asked for, 123 MiB were free.";
+    let diagnosis = run(&evidence);
+    assert!(diagnosis.summary.contains(said), "{}", diagnosis.summary);
+    let finding = diagnosis.findings.iter().find(|finding| finding.claim == said).unwrap();
+    assert_eq!(finding.ranks, [1]);
+    assert!(finding.evidence[0].artifact.contains('1'), "{:?}", finding.evidence);
+
+    // Its own message tells more, and is told instead.
+    let mut with_message = evidence;
+    let at = with_message.snapshots[1].at.clone();
+    let message = OomEvent { rank: Some(Rank(1)), tried: Some(Bytes::from_mib(2048)), ..OomEvent::new(at, "F5") };
+    with_message.ooms.push(message);
+    let summary = run(&with_message).summary;
+    assert!(summary.contains("2.0 GiB were asked for") && !summary.contains("4.0 GiB"), "{summary}");
 }

@@ -82,7 +82,7 @@ pub(crate) struct Metered<'b, R> {
 impl<R: Read> Read for Metered<'_, R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if self.budget.is_spent() {
-            return Err(io::Error::other(Explained(self.budget.refusal())));
+            return Err(told(self.budget.refusal()));
         }
         let n = self.inner.read(buf).map_err(explained)?;
         self.budget.used.set(self.budget.used.get().saturating_add(n as u64));
@@ -92,8 +92,22 @@ impl<R: Read> Read for Metered<'_, R> {
 
 /// What went wrong in a sentence for the user; decoders underneath only know their own words.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Explained(String);
+#[error("{text}")]
+struct Explained {
+    text: String,
+    /// The packed data ends too early; what came before is as it was packed.
+    is_cut: bool,
+}
+
+/// Whether packed data ended too early: what was read until then is good.
+pub(crate) fn is_cut(error: &io::Error) -> bool {
+    let explained = error.get_ref().and_then(|inner| inner.downcast_ref::<Explained>());
+    error.kind() == io::ErrorKind::UnexpectedEof || explained.is_some_and(|explained| explained.is_cut)
+}
+
+fn told(text: String) -> io::Error {
+    io::Error::other(Explained { text, is_cut: false })
+}
 
 fn explained(error: io::Error) -> io::Error {
     let is_known = error.get_ref().and_then(|inner| inner.downcast_ref::<Explained>()).is_some();
@@ -102,11 +116,13 @@ fn explained(error: io::Error) -> io::Error {
         return error;
     }
     let text = error.to_string();
-    io::Error::other(Explained(if text.contains("ethod not supported") {
+    let is_cut = error.kind() == io::ErrorKind::UnexpectedEof || text.contains("incomplete deflate stream");
+    let text = if text.contains("ethod not supported") {
         format!("it is packed in a way that is not read here ({text}); pack it with deflate, or as .tar.gz")
     } else {
         format!("the packed data is damaged or cut ({text}); upload it again")
-    }))
+    };
+    io::Error::other(Explained { text, is_cut })
 }
 
 /// Decodes gzip, several members one after another included.
@@ -191,12 +207,12 @@ impl ZstdFrames<'_> {
     fn explain(&self, error: &ruzstd::decoding::errors::FrameDecoderError) -> io::Error {
         use ruzstd::decoding::errors::FrameDecoderError;
         match error {
-            FrameDecoderError::WindowSizeTooBig { requested, .. } => io::Error::other(Explained(format!(
+            FrameDecoderError::WindowSizeTooBig { requested, .. } => told(format!(
                 "the Zstandard frame wants a window of {}, the limit is {}; compress it again at level 19 or lower \
                  and without --long",
                 rankscope_model::Bytes(*requested),
                 rankscope_model::Bytes(self.window)
-            ))),
+            )),
             other => io::Error::other(format!("not a readable Zstandard frame: {other}")),
         }
     }

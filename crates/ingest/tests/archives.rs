@@ -221,6 +221,19 @@ fn damage_keeps_what_was_read_before_it() {
     assert_eq!(evidence.artifacts[1].kind, ArtifactKind::StepLog);
     assert!(!warnings(&evidence).is_empty());
 
+    // A snapshot that breaks off in its events is used up to there, packed or not.
+    let own = |name: &str| {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/snapshots");
+        std::fs::read(folder.join(name)).unwrap()
+    };
+    let mut stored = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+    std::io::Write::write_all(&mut stored, &own("protocol5.pickle")).unwrap();
+    let stored = stored.finish().unwrap();
+    let (head, shorter) = (15, own("cut_in_events.pickle"));
+    let evidence = read_bytes("rank0.pickle.gz", &stored[..head + shorter.len()]);
+    assert_eq!(evidence.snapshots, read_bytes("rank0.pickle", &shorter).snapshots);
+    assert!(warnings(&evidence).contains("the segments are complete"), "{}", warnings(&evidence));
+
     let zip = zip_of(&[("a.log", text.as_bytes())]);
     let evidence = read_bytes("cut.zip", &zip[..zip.len() / 2]);
     assert_eq!(evidence.artifacts[0].kind, ArtifactKind::Unreadable);

@@ -6,7 +6,7 @@
 use super::keys::{Figure, Key, Parts, phase_value, unit};
 use super::tokens::{Kind, Number, Token, tokens};
 use crate::rank_name::MAX_RANK;
-use rankscope_model::{Bytes, MIB, Phase, Rank, Step};
+use rankscope_model::{Bytes, GIB, KIB, MIB, Phase, Rank, Step};
 use regex::Regex;
 use std::sync::LazyLock;
 
@@ -180,11 +180,7 @@ impl<'t> Walk<'t> {
 
     /// Whether the token at `offset` touches the one before it.
     fn is_tight(&self, offset: usize) -> bool {
-        let at = self.at.saturating_add(offset);
-        match (at.checked_sub(1).and_then(|before| self.tokens.get(before)), self.tokens.get(at)) {
-            (Some(before), Some(token)) => before.end == token.start,
-            _ => false,
-        }
+        self.kind(offset).is_some() && self.at.saturating_add(offset) > 0 && self.gap(offset) == 0
     }
 
     fn run(&mut self) {
@@ -287,6 +283,8 @@ impl<'t> Walk<'t> {
             hint = Some(unit);
             self.unit = Some(unit);
             self.advance(3);
+        } else if matches!(parts.key(), Some(Key::Memory(_))) {
+            hint = self.call().or(hint);
         }
         let equals = self.is_sign(0, '=');
         if equals || self.is_sign(0, ':') {
@@ -319,6 +317,70 @@ impl<'t> Walk<'t> {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// `()`, `(0)`, `('cuda:1')` behind the name of one of PyTorch's functions, and what its result is divided by, as
+    /// `f"{torch.cuda.memory_allocated()/2**30=}"` prints it. Stays where it is if no value follows: lines of code look the
+    /// same. Gives the unit that the division makes.
+    fn call(&mut self) -> Option<u64> {
+        const LONGEST: usize = 5;
+        if !(self.is_sign(0, '(') && self.is_tight(0)) {
+            return None;
+        }
+        let (begin, end) = (self.at, (1..=LONGEST).find(|offset| self.is_sign(*offset, ')'))?);
+        let argument = match (self.kind(1), self.kind(3), end) {
+            (Some(Kind::Number(n)), _, 2) => n.whole,
+            (Some(Kind::Word("cuda" | "CUDA" | "device")), Some(Kind::Number(n)), 4) => n.whole,
+            _ => None,
+        };
+        self.advance(end.saturating_add(1));
+        let divided = self.divided();
+        if !(self.is_sign(0, '=') || self.is_sign(0, ':') || matches!(self.kind(0), Some(Kind::Number(_)))) {
+            self.at = begin;
+            return None;
+        }
+        if let Some(device) = argument.and_then(|n| u32::try_from(n).ok()).filter(|device| *device < 1024) {
+            self.draft.device.get_or_insert(device);
+        }
+        divided
+    }
+
+    /// `/1024**3`, `/ 2**20`, `/1e9`, `/ (1024 * 1024)`: the unit, if it is one.
+    fn divided(&mut self) -> Option<u64> {
+        const UNITS: [u64; 6] = [KIB, MIB, GIB, 1_000, 1_000_000, 1_000_000_000];
+        let mut product = 1.0;
+        while self.is_sign(0, '/') {
+            let floor = usize::from(self.is_sign(1, '/'));
+            self.advance(floor.saturating_add(1));
+            let is_grouped = self.is_sign(0, '(');
+            self.advance(usize::from(is_grouped));
+            while let Some(Kind::Number(number)) = self.kind(0) {
+                // Asterisks are no tokens: two between numbers, with or without spaces around them, are an even gap.
+                let gap = self.gap(1);
+                if gap == 2 || gap == 4 {
+                    let Some(Kind::Number(power)) = self.kind(1) else { break };
+                    product *= number.value.powf(power.value);
+                    self.advance(2);
+                } else {
+                    product *= number.value;
+                    self.advance(1);
+                }
+                if !is_grouped {
+                    break;
+                }
+            }
+            self.advance(usize::from(is_grouped && self.is_sign(0, ')')));
+        }
+        UNITS.into_iter().find(|unit| (product - *unit as f64).abs() < 0.5)
+    }
+
+    /// Signs between the token at `offset` and the one before it.
+    fn gap(&self, offset: usize) -> usize {
+        let at = self.at.saturating_add(offset);
+        match (at.checked_sub(1).and_then(|before| self.tokens.get(before)), self.tokens.get(at)) {
+            (Some(before), Some(token)) => token.start.saturating_sub(before.end),
+            _ => 0,
         }
     }
 
@@ -785,6 +847,42 @@ mod tests {
         assert_eq!(one("GPU 3: mem 10GB").device, Some(3));
         assert_eq!(one("rank=0 step=9 phase=eval peak=1GB").phase, Some(Phase::Eval));
         assert_eq!(one("[rank0]: validate step: 20  memory: 30.00GiB(37.5%)").phase, Some(Phase::Eval));
+    }
+
+    #[test]
+    fn a_call_that_was_printed_with_its_result_is_read() {
+        let of = |text: &str| one(&format!("[rank0]: {text}"));
+        for text in [
+            "torch.cuda.memory_allocated(): 3000000000",
+            "torch.cuda.memory_allocated()=3000000000",
+            "torch.cuda.memory_allocated() 3000000000",
+            "torch.cuda.memory_allocated(device) = 3000000000",
+        ] {
+            assert_eq!(of(text).allocated, Some(Bytes(3_000_000_000)), "{text}");
+        }
+        for text in [
+            "torch.cuda.max_memory_allocated()/1024**3=4.5",
+            "torch.cuda.max_memory_allocated() / 1024 ** 3: 4.5",
+            "torch.cuda.max_memory_allocated() / (1024 * 1024 * 1024) = 4.5",
+            "torch.cuda.max_memory_allocated()/1024/1024/1024=4.5",
+            "torch.cuda.max_memory_allocated()/2**30=4.5",
+            "torch.cuda.max_memory_allocated()//2**20=4608",
+            "torch.cuda.max_memory_allocated(): 4.50 GiB",
+            "max_memory_allocated(0): 4.50 GiB",
+        ] {
+            assert_eq!(of(text).peak_allocated, gib(4.5), "{text}");
+        }
+        assert_eq!(of("memory_reserved()/1e9=4.5").reserved, Some(Bytes(4_500_000_000)));
+        assert_eq!(of("max_memory_reserved('cuda:3')=4.50GiB").device, Some(3));
+        // Code that prints, and no figure of it.
+        for text in [
+            "print(torch.cuda.memory_allocated()/2**30, 2)",
+            "used = torch.cuda.memory_allocated() / 1e9",
+            "if torch.cuda.memory_allocated() > 3000000000:",
+        ] {
+            let found = super::records(text, None);
+            assert!(found.iter().all(|draft| !draft.has_memory()), "{text}: {found:?}");
+        }
     }
 
     #[test]

@@ -89,7 +89,7 @@ fn fill(input: &mut dyn BufRead, window: &mut [u8], filled: &mut usize) -> io::R
             Ok(0) => return Ok(true),
             Ok(n) => *filled = (*filled).saturating_add(n),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(true),
+            Err(e) if crate::container::is_cut(&e) => return Ok(true),
             Err(e) => return Err(e),
         }
     }
