@@ -1,8 +1,10 @@
 // Nothing serious is found by axe on the pages that people use: light and dark, at a desk and on a telephone.
 
+import { writeFile } from "node:fs/promises";
 import { serious } from "./axe";
 import { boundTable } from "./compare";
-import { logByTokens, logOf, threeFiles } from "./evidence";
+import { logByTokens, logOf, publicCase, table, threeFiles } from "./evidence";
+import { Agent, memory, node, ranks } from "./live";
 import { snapshot } from "./pickle";
 import { open, upload } from "./report";
 import { expect, test } from "./server";
@@ -37,6 +39,10 @@ for (const colorScheme of ["light", "dark"] as const) {
     const locked = await request.post(`${api}/shares`, { data: { password: "correct horse" } });
     await page.goto((await locked.json()).url);
     expect(await serious(page), "locked share").toEqual([]);
+    // Not mended, and what another job is.
+    const same = await request.post("/api/v1/runs", { multipart: { files: boundTable("nvidia-smi.txt") } });
+    await page.goto(`/compare?base=${(await same.json()).id}&head=${report.split("/").pop()}`);
+    expect(await serious(page), "compare, worse").toEqual([]);
     await upload(page, [0, 1].map(snapshot));
     expect(await serious(page), "report of snapshots").toEqual([]);
     await page.goto(`${page.url()}/snapshots`);
@@ -61,6 +67,19 @@ test("axe finds nothing serious: telephone, shares and documentation", async ({ 
   await look(report, "report");
   await look(`${report}/checklist/model`, "stage");
   await look(`${report}/checklist/verify`, "verify");
+  // A second diagnosis, with links to the first, and the pair of a comparison.
+  expect((await request.post(`${api}/files`, { multipart: { files: boundTable("later.txt") } })).ok()).toBe(true);
+  await look(report, "report, diagnosed anew");
+  await look(`${report}?version=1`, "report, the diagnosis before");
+  const bound = (await (await request.post("/api/v1/runs", { multipart: { files: boundTable() } })).json()).id as string;
+  await look(`/compare?base=${report.split("/").pop()}&head=${bound}`, "compare");
+  await look(`/compare?base=${bound}&head=${report.split("/").pop()}`, "compare, worse");
+  // A public report with many places behind each claim.
+  const many = publicCase("C74");
+  if (many) {
+    await upload(page, many);
+    expect(await serious(page), "many places").toEqual([]);
+  }
   const share = async (data: object) => (await (await request.post(`${api}/shares`, { data })).json()).url as string;
   await look(await share({}), "share");
   await look(await share({ masked: true }), "masked share");
@@ -72,4 +91,24 @@ test("axe finds nothing serious: telephone, shares and documentation", async ({ 
   expect(await serious(page), "1 000 ranks").toEqual([]);
   await upload(page, [0, 1].map(snapshot));
   await look(`${page.url()}/snapshots`, "snapshots");
+});
+
+test("axe finds nothing serious: a job that is watched, and a report as a file", async ({ page, request }, info) => {
+  test.setTimeout(180_000);
+  const job = `slurm:axe${Date.now() % 100_000}`;
+  const agent = new Agent(request, `axe-${Date.now()}`);
+  for (let second = 0; second < 4; second += 1) {
+    await agent.send(second, node(8), memory(8, 60_000), ranks(8, 60_000, job));
+  }
+  await page.goto("/live");
+  await page.getByRole("region", { name: `Node ${agent.node}` }).getByRole("link").first().click();
+  await expect(page.locator("main.report")).toBeVisible();
+  expect(await serious(page), "live job").toEqual([]);
+  await upload(page, table);
+  const file = info.outputPath("report.html");
+  await writeFile(file, await (await request.get(`${page.url().replace("/runs/", "/api/v1/runs/")}/report.html`)).body());
+  await page.context().setOffline(true);
+  await page.goto(`file://${file}`);
+  await expect(page.locator("main.report")).toBeVisible();
+  expect(await serious(page), "report as a file").toEqual([]);
 });

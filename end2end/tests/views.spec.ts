@@ -20,7 +20,9 @@ const inference = publicFile("snapshots", "snap_1gpu_inference_5k_events.pickle"
 const megatron = publicFile("logs", "megatron_64ranks_tp4_pp16.out");
 /** Two public reports, rebuilt as cases. */
 const [base, head] = [publicCase("C01"), publicCase("C25")];
-const absent = !training || !inference || !megatron || !base || !head;
+/** Another, with the steps of all ranks and their batches. */
+const steps = publicCase("C84");
+const absent = !training || !inference || !megatron || !base || !head || !steps;
 
 /** Uploads with the plain form, which works with and without a script; gives the run's address. */
 async function run(page: Page, files: Parameters<ReturnType<typeof fileField>["setInputFiles"]>[0]): Promise<string> {
@@ -74,6 +76,13 @@ for (const { name, ...way } of ways) {
       await expect(page.getByRole("heading", { level: 1 })).toContainText("pipeline stages hold more by design");
       // Its table is of empty cards: there is nothing to see in what fills them.
       await expectWhole(page, 1);
+
+      // Every chart of steps: over time, rank by step, and the batch beside the peak.
+      await run(page, steps!);
+      for (const title of ["timeline", "heatmap", "scatter"]) {
+        await expect(page.locator(`#${title} .figure svg`).filter({ visible: true }).first()).toBeVisible();
+      }
+      await expectWhole(page, 4);
 
       // Snapshots as of two ranks, and their page.
       const snapshots = await run(

@@ -34,9 +34,8 @@ pub fn files(report: &Report, access: &Access, places: &Places<'_>) -> AnyView {
 /// What stands for a quote where the file holds no lines.
 fn no_quote(kind: ArtifactKind) -> &'static str {
     match kind {
-        ArtifactKind::TorchSnapshot => {
-            "a binary file: its call sites and sizes were read, see the snapshots of this run"
-        }
+        // The page of the snapshots is the owner's, and this line is read in shares and files too.
+        ArtifactKind::TorchSnapshot => "a binary file: its call sites and sizes were read; there is no line to quote",
         _ => "read as a whole; there is no single line to quote",
     }
 }

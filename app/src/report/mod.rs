@@ -184,13 +184,15 @@ fn footer(report: &Report, owned: Option<&Owned>) -> AnyView {
             .rev()
             .filter(|version| *version != report.version)
             .take(LINKED_VERSIONS)
-            .map(|version| {
+            .enumerate()
+            .map(|(place, version)| {
                 let address = if version == owned.newest {
                     format!("/runs/{}", report.run.id)
                 } else {
                     format!("/runs/{}?version={version}", report.run.id)
                 };
-                view! { " " <a href=address>{format!("diagnosis {version}")}</a> }
+                let between = if place == 0 { " " } else { ", " };
+                view! { {between} <a href=address>{format!("diagnosis {version}")}</a> }
             })
             .collect_view();
         view! { <span class="versions">" Others of this run:"{links}</span> }

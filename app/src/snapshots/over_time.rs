@@ -3,7 +3,7 @@
 use super::pictures::{Picture, links};
 use super::subjects::{MomentOf, Subject, Subjects, Wanted, in_common};
 use crate::report::broad_figure;
-use crate::words;
+use crate::{icons, words};
 use leptos::prelude::*;
 use rankscope_charts::{BandsFigure, REST_NAME, Theme, band_look, bands_height, rest_look, rest_most, svg};
 use rankscope_model::{Frame, SiteBands};
@@ -21,6 +21,11 @@ pub fn section(run: &str, found: &Subjects<'_>, wanted: &Wanted) -> AnyView {
     let truncated = picked.device.window_truncated.then(|| {
         view! { <p class="note dim">"Events before the first one were overwritten: a peak before it is not seen. Record with a larger "<code>"max_entries"</code>"."</p> }
     });
+    let failed = picked.device.ooms.last().map(|(event, asked, free)| {
+        let (event, events) = (words::grouped(event.saturating_add(1)), words::grouped(picked.device.events));
+        let text = format!("Out of memory at event {event} of {events}: {asked} were asked for, {free} were free.");
+        view! { <p class="note">{icons::warning()}" "{text}</p> }
+    });
     view! {
         <section class="card" id="over-time" aria-labelledby="over-time-title">
             <h2 id="over-time-title">{picked.label.clone()} <span>"live memory by line of code"</span></h2>
@@ -28,6 +33,7 @@ pub fn section(run: &str, found: &Subjects<'_>, wanted: &Wanted) -> AnyView {
             {choice(run, found, wanted)}
             {drawn}
             {nothing.then(|| view! { <p class="note dim">"This snapshot has no recorded events, so there is no course over time. Call "<code>"torch.cuda.memory._record_memory_history()"</code>" before the steps."</p> })}
+            {failed}
             {truncated}
         </section>
     }

@@ -53,6 +53,10 @@ fn a_preview_is_a_card_of_the_usual_size() {
     let bar = picture.count(Token::Hot, Theme::Light) - 12 * 630;
     assert!(bar > 5000, "the accused bar is hot: {bar}");
 
+    report.diagnosis.summary = "GPU 0 is fuller than the median card, and this is said at length. ".repeat(12);
+    let of_many_words = decode(&pictures::preview(&report).unwrap());
+    assert!(of_many_words.count(Token::Hot, Theme::Light) - 12 * 630 > 5000, "many words leave room for the bars");
+
     report.figures.peaks = None;
     let with_timeline = decode(&pictures::preview(&report).unwrap());
     report.figures = Figures::default();

@@ -264,10 +264,19 @@ fn keep(input: impl io::Read) -> anyhow::Result<File> {
     Ok(file)
 }
 
-/// File names without their folders, where that leaves them different from each other.
+/// File names without their folders, where that leaves them different from each other. A folder that tells the rank of a
+/// file which does not stays: `rank5/dump.pickle`. Only the one around it: what is further out is no part of the job.
 fn with_short_names(mut inputs: Vec<Input>) -> Vec<Input> {
     let short = |name: &str| {
-        Path::new(name).file_name().map_or_else(|| name.to_owned(), |file| file.to_string_lossy().into_owned())
+        let path = Path::new(name);
+        let Some(file) = path.file_name().map(|file| file.to_string_lossy().into_owned()) else {
+            return name.to_owned();
+        };
+        let folder = path.parent().and_then(Path::file_name).map(|folder| folder.to_string_lossy().into_owned());
+        let told = folder.filter(|folder| {
+            rankscope_ingest::rank_from_name(&file).is_none() && rankscope_ingest::rank_from_name(folder).is_some()
+        });
+        told.map_or(file.clone(), |folder| format!("{folder}/{file}"))
     };
     let mut seen: HashMap<String, usize> = HashMap::new();
     for input in &inputs {
@@ -310,4 +319,23 @@ fn this_terminal() -> Terminal {
     let asked_plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let width = terminal_size::terminal_size().filter(|_| is_terminal).map(|(width, _)| usize::from(width.0));
     Terminal { color: is_terminal && !asked_plain, width: width.unwrap_or(DEFAULT_WIDTH) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_tells_the_rank_stays_in_the_name() {
+        let names = |paths: &[&str]| -> Vec<String> {
+            let of = |path: &&str| Input { name: (*path).to_owned(), source: Source::Path(PathBuf::from(path)) };
+            with_short_names(paths.iter().map(of).collect()).into_iter().map(|input| input.name).collect()
+        };
+        assert_eq!(
+            names(&["a/rank5/dump.pickle", "worker-2/dump.pickle"]),
+            ["rank5/dump.pickle", "worker-2/dump.pickle"]
+        );
+        assert_eq!(names(&["/home/rank7/job/rank1.log", "job/train.py"]), ["rank1.log", "train.py"]);
+        assert_eq!(names(&["a/x.log", "b/x.log"]), ["a/x.log", "b/x.log"]);
+    }
 }

@@ -25,6 +25,34 @@ pub fn preview(report: &Report) -> Result<Vec<u8>, ChartError> {
     picture(PREVIEW_SIZE, &Palette::of(Theme::Light), Token::Card, |area| draw(area, report))
 }
 
+/// Sizes of the words, each with the most lines that leave room for a chart.
+const WORDS: [(f64, usize); 3] = [(50.0, 3), (42.0, 4), (36.0, 4)];
+
+/// The largest size at which all is said. Of words that are too many for the smallest, the whole sentences that fit: the
+/// first ones say most, and the chart is worth more than the last. Without a chart one more line fits.
+fn fitting(
+    words: &str,
+    sizes: &[(f64, usize)],
+    has_chart: bool,
+    wrapped: impl Fn(&str, f64, usize) -> Vec<String>,
+) -> (f64, Vec<String>) {
+    let is_whole = |lines: &[String]| !lines.iter().any(|line| line.ends_with('…'));
+    let mut last = (36.0, 4);
+    for &(size, most) in sizes {
+        last = (size, most);
+        let lines = wrapped(words, size, most);
+        if is_whole(&lines) {
+            return (size, lines);
+        }
+    }
+    let (size, most) = (last.0, last.1.saturating_add(usize::from(!has_chart)));
+    let mut ends: Vec<usize> = words.match_indices(". ").map(|(at, _)| at.saturating_add(1)).collect();
+    ends.push(words.len());
+    let sentences = ends.iter().rev().filter_map(|end| words.get(..*end));
+    let whole = sentences.map(|text| wrapped(text, size, most)).find(|lines| is_whole(lines));
+    (size, whole.unwrap_or_else(|| wrapped(words, size, most)))
+}
+
 fn draw<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, report: &Report) -> Result<(), ChartError> {
     let paper = style(Theme::Light, f64::from(UNITS));
     let ink = Ink::new(area, &paper);
@@ -55,12 +83,8 @@ fn draw<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, report: &Report) -> R
     let summary = if summary.is_empty() { report.diagnosis.verdict_title().to_owned() } else { summary };
     let has_chart = report.figures.peaks.is_some() || report.figures.timeline.is_some();
     // Thickened glyphs take a little more than the font says.
-    let lines_at = |size: f64, most: usize| text::wrap(&summary, room, most, |line| measure(line, size) * 1.02);
-    let (size, lines) = [(50.0, 3), (42.0, 4), (36.0, 5)]
-        .into_iter()
-        .map(|(size, most)| (size, lines_at(size, most)))
-        .find(|(_, lines)| !lines.iter().any(|line| line.ends_with('…')))
-        .unwrap_or_else(|| (36.0, lines_at(36.0, 5)));
+    let wrapped = |text: &str, size: f64, most: usize| text::wrap(text, room, most, |line| measure(line, size) * 1.02);
+    let (size, lines) = fitting(&summary, &WORDS, has_chart, wrapped);
     let look = Type { color: Token::Ink, size, bold: true };
     let mut y = if has_chart { 128.0 } else { 220.0 };
     for line in &lines {
@@ -90,4 +114,25 @@ fn draw<DB: DrawingBackend>(area: &DrawingArea<DB, Shift>, report: &Report) -> R
 #[allow(clippy::cast_possible_truncation)] // inside the card
 fn to_units(value: f64) -> i32 {
     value.round() as i32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_are_too_many_end_with_a_sentence_and_leave_room_for_the_chart() {
+        // Every letter is half as wide as its size.
+        let wrapped = |text: &str, size: f64, most: usize| {
+            text::wrap(text, 1000.0, most, |line| line.chars().count() as f64 * size / 2.0)
+        };
+        let of = |words: &str, has_chart| fitting(words, &WORDS, has_chart, wrapped);
+        assert_eq!(of("One line.", true), (50.0, vec!["One line.".to_owned()]));
+        let first = "GPU 0 is 24 % fuller than the median card because the processes of the others also opened a context on it.";
+        let long = format!("{first} {first} {first}");
+        let (size, lines) = of(&long, true);
+        assert_eq!((size, lines.join(" ")), (36.0, format!("{first} {first}")));
+        let (_, lines) = of(&"endless ".repeat(80), true);
+        assert!(lines.len() == 4 && lines[3].ends_with('…'), "{lines:?}");
+    }
 }
