@@ -80,6 +80,23 @@ pub struct Settings {
     pub tokens: Vec<TokenLine>,
     /// In which tokens can work.
     pub projects: Vec<ProjectChoice>,
+    /// What opens the account, and what may.
+    pub identities: Vec<IdentityLine>,
+}
+
+/// Somebody as a provider of sign-ins knows them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdentityLine {
+    /// For linking and forgetting.
+    pub id: String,
+    /// What the provider calls this person.
+    pub shown: String,
+    /// The provider's own name for this person, which never changes.
+    pub subject: String,
+    /// Opens the account; else it waits for somebody to say so.
+    pub is_linked: bool,
+    /// When it was shown last.
+    pub seen_at: UnixMicros,
 }
 
 /// A token.
@@ -116,6 +133,8 @@ pub struct UserLine {
     pub has_password: bool,
     /// Cannot sign in.
     pub is_disabled: bool,
+    /// What opens this account beside a password.
+    pub identities: Vec<IdentityLine>,
 }
 
 /// A project.

@@ -1,6 +1,6 @@
 //! The seam between pages and the server: what a page may ask for, and what it is told of its request.
 
-use crate::accounts::{AuditLine, ProjectChoice, ProjectLine, RunProject, SetUp, Settings, UserLine};
+use crate::accounts::{AuditLine, IdentityLine, ProjectChoice, ProjectLine, RunProject, SetUp, Settings, UserLine};
 use rankscope_model::{
     Comparison, ItemNote, NodeStatus, Report, RunStanding, RunSummary, ShareInfo, SnapshotEvidence, UnixMicros,
 };
@@ -72,6 +72,10 @@ pub trait Backend: Send + Sync + 'static {
     /// Everybody by name, for administrators.
     fn users(&self) -> BackendFuture<'_, Vec<UserLine>> {
         Box::pin(async { Err(BackendError::NotFound) })
+    }
+    /// Identities of the provider that were shown and open no account yet, for administrators.
+    fn waiting(&self) -> BackendFuture<'_, Vec<IdentityLine>> {
+        Box::pin(async { Ok(Vec::new()) })
     }
     /// The projects in which this visitor decides, by name.
     fn projects(&self) -> BackendFuture<'_, Vec<ProjectLine>> {
@@ -149,6 +153,8 @@ pub struct SiteFacts {
     pub max_request_bytes: u64,
     /// Prometheus-compatible servers that the operator allowed to ask.
     pub prometheus: Vec<String>,
+    /// What people know the provider by with which they can sign in, if there is one.
+    pub sign_in: Option<String>,
     /// The browser bundle is inside the binary: islands can come to life. Without it no script tag is written.
     pub has_bundle: bool,
 }

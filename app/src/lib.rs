@@ -42,8 +42,8 @@ mod words;
 
 #[cfg(feature = "ssr")]
 pub use accounts::{
-    AuditLine, May, MemberLine, ProjectChoice, ProjectLine, RunProject, Said, SetUp, Settings, ShownOnce, TokenLine,
-    UserLine, Visitor,
+    AuditLine, IdentityLine, May, MemberLine, ProjectChoice, ProjectLine, RunProject, Said, SetUp, Settings, ShownOnce,
+    TokenLine, UserLine, Visitor,
 };
 #[cfg(feature = "ssr")]
 pub use backend::{

@@ -1,8 +1,10 @@
 //! The command line. Its words are a public contract: see docs/architecture.md.
 
 use crate::{
+    accounts::NewUsers,
     http::PublicUrl,
     limits::parse_bytes,
+    oidc::{Issuer, Label},
     prometheus::address::Source,
     store::{BucketSettings, BucketUrl, DatabaseUrl, Endpoint, Style},
 };
@@ -27,6 +29,11 @@ const OBJECTS_ENDPOINT: &str = "Server of the bucket, if it is not AWS: https://
 const OBJECTS_STYLE: &str = "How the bucket is named: path for https://server/bucket, which is usual with an endpoint, or host \
     for https://bucket.server, which is usual for AWS";
 const OBJECTS_REGION: &str = "Region of the bucket; otherwise that of AWS_REGION, or us-east-1";
+
+/// Help for what becomes of strangers.
+const OIDC_NEW_USERS: &str = "What becomes of who comes from the provider for the first time: ask lets nobody in until an \
+    administrator has said whose account it is, account makes an account without rights in any project, viewer makes one that \
+    may look at the runs of the project Default";
 
 /// Help for the commands that read it.
 const CONFIG: &str = "File with settings: TOML, keys as the long options of serve. What is given here or in the \
@@ -118,6 +125,9 @@ pub struct ServeArgs {
     /// Header in which those proxies name the user for whom they ask. They must remove it from what people send.
     #[arg(long, value_name = "NAME", env = "RANKSCOPE_PROXY_USER_HEADER")]
     pub proxy_user_header: Option<HeaderName>,
+    /// Who else says who comes.
+    #[command(flatten)]
+    pub oidc: OidcArgs,
     /// Do not sample this machine's own GPUs.
     #[arg(long)]
     pub no_sampler: bool,
@@ -139,7 +149,96 @@ impl ServeArgs {
             "proxy-user-header names a header, and trusted-proxy nobody who may send it: say from which network the proxy \
              comes",
         );
-        larger.into_iter().chain(trusted).chain(self.objects.contradiction()).collect()
+        let sign_in = self.oidc.contradictions(self);
+        larger.into_iter().chain(trusted).chain(self.objects.contradiction()).chain(sign_in).collect()
+    }
+}
+
+/// A provider of sign-ins with OpenID Connect.
+#[derive(Debug, Args)]
+pub struct OidcArgs {
+    /// Provider with which people sign in, by OpenID Connect: its issuer, as it writes it itself.
+    #[arg(long, value_name = "URL", env = "RANKSCOPE_OIDC_ISSUER")]
+    pub oidc_issuer: Option<Issuer>,
+    /// Name under which the provider knows this server.
+    #[arg(long, value_name = "ID", env = "RANKSCOPE_OIDC_CLIENT_ID", value_parser = one_line)]
+    pub oidc_client_id: Option<String>,
+    /// File with the secret that belongs to it.
+    #[arg(long, value_name = "FILE", env = "RANKSCOPE_OIDC_CLIENT_SECRET_FILE")]
+    pub oidc_client_secret_file: Option<PathBuf>,
+    /// What people know the provider by: the button says Sign in with LABEL. Otherwise the name of its host.
+    #[arg(long, value_name = "LABEL", env = "RANKSCOPE_OIDC_LABEL")]
+    pub oidc_label: Option<Label>,
+    /// What becomes of who comes for the first time.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "ask|account|viewer",
+        default_value = "ask",
+        env = "RANKSCOPE_OIDC_NEW_USERS",
+        hide_possible_values = true,
+        help = OIDC_NEW_USERS
+    )]
+    pub oidc_new_users: NewUsers,
+    /// Domain of e-mail addresses, verified by the provider, whose owners may come in; nobody else. May be given several
+    /// times.
+    #[arg(long, value_name = "DOMAIN", value_parser = domain, value_delimiter = ',', env = "RANKSCOPE_OIDC_EMAIL_DOMAIN")]
+    pub oidc_email_domain: Vec<String>,
+    /// Group of the provider whose members may come in; nobody else. May be given several times.
+    #[arg(long, value_name = "GROUP", value_parser = one_line, value_delimiter = ',', env = "RANKSCOPE_OIDC_GROUP")]
+    pub oidc_group: Vec<String>,
+    /// Claim in which the provider lists somebody's groups.
+    #[arg(long, value_name = "NAME", default_value = "groups", env = "RANKSCOPE_OIDC_GROUPS_CLAIM", value_parser = one_line)]
+    pub oidc_groups_claim: String,
+    /// What the provider is asked to say of somebody, beside openid. May be given several times.
+    #[arg(
+        long,
+        value_name = "SCOPE",
+        default_values = ["profile", "email"],
+        value_parser = scope,
+        value_delimiter = ',',
+        env = "RANKSCOPE_OIDC_SCOPE"
+    )]
+    pub oidc_scope: Vec<String>,
+    /// File with the certificates (PEM) of the authorities from which the provider's certificate may come, instead of
+    /// Mozilla's list.
+    #[arg(long, value_name = "FILE", env = "RANKSCOPE_OIDC_CA_FILE")]
+    pub oidc_ca_file: Option<PathBuf>,
+}
+
+impl OidcArgs {
+    fn contradictions(&self, serve: &ServeArgs) -> Vec<&'static str> {
+        let is_told_how = self.oidc_client_id.is_some()
+            || self.oidc_client_secret_file.is_some()
+            || self.oidc_label.is_some()
+            || self.oidc_ca_file.is_some()
+            || !self.oidc_email_domain.is_empty()
+            || !self.oidc_group.is_empty();
+        if self.oidc_issuer.is_none() {
+            let alone = "settings of oidc- are there, and oidc-issuer, which names the provider, is not: nobody could sign in \
+                with it";
+            return if is_told_how { vec![alone] } else { Vec::new() };
+        }
+        let is_whole = self.oidc_client_id.is_some() && self.oidc_client_secret_file.is_some();
+        [
+            (!is_whole).then_some(
+                "oidc-issuer names a provider, and oidc-client-id or oidc-client-secret-file, by which it knows this server, \
+                 is missing",
+            ),
+            serve.public_url.is_none().then_some(
+                "oidc-issuer names a provider, and public-url, the address to which it sends people back, is missing",
+            ),
+            serve.proxy_user_header.is_some().then_some(
+                "oidc-issuer and proxy-user-header both say who comes, and one could give the other's names to strangers: \
+                 leave one out",
+            ),
+            serve.open_to_network.then_some(
+                "open-to-network serves everybody without accounts, and oidc-issuer signs people in: leave one out",
+            ),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
     }
 }
 
@@ -243,6 +342,28 @@ fn node_name(text: &str) -> Result<String, String> {
     let fits = !text.trim().is_empty() && text.len() <= 128 && !text.contains(char::is_control);
     fits.then(|| text.trim().to_owned())
         .ok_or_else(|| "a node's name has 1 to 128 bytes and no control characters".into())
+}
+
+/// What must not be empty and stands on one line.
+fn one_line(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    let fits = !text.is_empty() && text.len() <= 256 && !text.contains(char::is_control);
+    fits.then(|| text.to_owned()).ok_or_else(|| "it has 1 to 256 bytes and no control characters".into())
+}
+
+/// A domain as it stands behind the @ of an address.
+fn domain(text: &str) -> Result<String, String> {
+    let domain = text.trim().trim_start_matches('@').to_lowercase();
+    let is_plain = domain.chars().all(|sign| sign.is_alphanumeric() || matches!(sign, '.' | '-'));
+    let fits = is_plain && domain.len() <= 253 && domain.starts_with(char::is_alphanumeric);
+    fits.then_some(domain).ok_or_else(|| format!("{text:?} is not a domain such as example.org"))
+}
+
+/// A word of RFC 6749.
+fn scope(text: &str) -> Result<String, String> {
+    let is_word = text.bytes().all(|sign| sign.is_ascii_graphic() && !matches!(sign, b'"' | b'\\'));
+    let fits = is_word && !text.is_empty() && text.len() <= 128;
+    fits.then(|| text.to_owned()).ok_or_else(|| format!("{text:?} is not a scope such as email"))
 }
 
 /// `10.0.0.0/8`, or one address.
@@ -473,6 +594,49 @@ mod tests {
             args.contradictions().len()
         };
         assert_eq!((sizes("2GiB", "2GiB"), sizes("2GiB", "1GiB")), (0, 1));
+    }
+
+    #[test]
+    fn a_provider_is_named_whole_and_alone() {
+        let parsed = |extra: &[&str]| match Cli::try_parse_from(["rankscope", "serve"].iter().chain(extra)) {
+            Ok(Cli { command: Command::Serve(args) }) => Some(args),
+            _ => None,
+        };
+        let whole = [
+            "--oidc-issuer",
+            "https://id.example.org",
+            "--oidc-client-id",
+            "rankscope",
+            "--oidc-client-secret-file",
+            "/etc/secret",
+            "--public-url",
+            "https://rankscope.example.org",
+        ];
+        let told = |extra: &[&str]| parsed(&[&whole[..], extra].concat()).unwrap().contradictions();
+        assert_eq!(told(&[]), [""; 0]);
+        for part in [0, 2, 4, 6] {
+            let mut words = whole.to_vec();
+            words.drain(part..part + 2);
+            assert_eq!(parsed(&words).unwrap().contradictions().len(), 1, "{words:?}");
+        }
+        assert!(told(&["--open-to-network"])[0].contains("leave one out"));
+        let proxy = ["--trusted-proxy", "10.0.0.4", "--proxy-user-header", "X-Remote-User"];
+        assert!(told(&proxy)[0].contains("proxy-user-header"));
+        assert!(parsed(&["--oidc-group", "ml"]).unwrap().contradictions()[0].contains("oidc-issuer"));
+
+        let args = parsed(&["--oidc-email-domain", "@Example.org,b.org", "--oidc-new-users", "viewer"]).unwrap().oidc;
+        assert_eq!(args.oidc_email_domain, ["example.org", "b.org"]);
+        assert_eq!((args.oidc_scope.join(" "), args.oidc_groups_claim.as_str()), ("profile email".into(), "groups"));
+        for wrong in [
+            ["--oidc-issuer", "http://id.example.org"],
+            ["--oidc-email-domain", "*"],
+            ["--oidc-scope", "a b"],
+            ["--oidc-label", " "],
+            ["--oidc-new-users", "admin"],
+            ["--oidc-client-id", ""],
+        ] {
+            assert!(parsed(&wrong).is_none(), "{wrong:?}");
+        }
     }
 
     #[test]

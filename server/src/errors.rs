@@ -68,6 +68,7 @@ kinds! {
     SenderNotAllowed FORBIDDEN "sender-not-allowed" "This machine may not send live data";
     TooBusy TOO_MANY_REQUESTS "too-busy" "More is on its way than this server takes at once";
     SignInNeeded UNAUTHORIZED "sign-in-needed" "Sign in first";
+    ProviderFailed SERVICE_UNAVAILABLE "provider-failed" "The provider of sign-ins cannot be used right now";
     NotAllowed FORBIDDEN "not-allowed" "This takes more rights";
     TooManyTries TOO_MANY_REQUESTS "too-many-tries" "Too many tries";
     SetUpNeeded FORBIDDEN "set-up-needed" "This server is not set up yet";

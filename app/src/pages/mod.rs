@@ -59,6 +59,7 @@ fn site() -> SiteFacts {
         max_file_bytes: 0,
         max_request_bytes: 0,
         prometheus: Vec::new(),
+        sign_in: None,
         has_bundle: false,
     })
 }

@@ -1,8 +1,8 @@
 //! `/settings`: one's own password and tokens. Also what the pages below it share.
 
 use super::message::{Sought, message};
-use super::{backend, head};
-use crate::accounts::{ProjectChoice, Said, Settings, ShownOnce, TokenLine, Visitor};
+use super::{backend, base_url, head, site};
+use crate::accounts::{IdentityLine, ProjectChoice, Said, Settings, ShownOnce, TokenLine, Visitor};
 use crate::backend::BackendError;
 use crate::document::TopBar;
 use crate::report::copy_button;
@@ -44,6 +44,7 @@ fn page(settings: &Settings) -> AnyView {
         view! {
             {shown_once()}
             {password(settings)}
+            {identities(settings)}
             {tokens(settings)}
         }
         .into_any(),
@@ -138,6 +139,68 @@ fn password(settings: &Settings) -> Option<AnyView> {
         }
         .into_any()
     })
+}
+
+/// What opens the account beside a password. Also shown where no provider is set any more, as long as there is something
+/// to forget.
+fn identities(settings: &Settings) -> Option<AnyView> {
+    let provider = site().sign_in;
+    if provider.is_none() && settings.identities.is_empty() {
+        return None;
+    }
+    let may_sign_out = use_context::<Visitor>().unwrap_or_default().may_sign_out;
+    let lines = settings.identities.iter().map(own_identity).collect_view();
+    let add = provider.as_ref().filter(|_| may_sign_out).map(|label| {
+        let way = format!("{}/login/oidc?link=yes", base_url());
+        view! { <p><a class="button" href=way>"Add an identity of " <bdi>{label.clone()}</bdi></a></p> }
+    });
+    let label = provider.unwrap_or_else(|| "a provider that is not set any more".to_owned());
+    Some(
+        view! {
+            <section class="card" aria-labelledby="identities-title">
+                <h2 id="identities-title">"Sign-in with " <bdi>{label}</bdi></h2>
+                <ul class="shares identities">{lines}</ul>
+                {add}
+            </section>
+        }
+        .into_any(),
+    )
+}
+
+fn own_identity(identity: &IdentityLine) -> AnyView {
+    let act = |what: &str, words: &'static str| {
+        view! {
+            <form method="post" action=format!("/settings/identities/{}/{what}", identity.id)>
+                <button type="submit" class="button small">{words}</button>
+            </form>
+        }
+    };
+    let (state, acts) = if identity.is_linked {
+        ("opens this account", view! { {act("remove", "Remove")} }.into_any())
+    } else {
+        (
+            "you have just shown it: let it open this account?",
+            view! { {act("link", "Yes, it is mine")} {act("remove", "No")} }.into_any(),
+        )
+    };
+    view! {
+        <li>{identity_name(identity, state)}<span class="acts">{acts}</span></li>
+    }
+    .into_any()
+}
+
+/// Who somebody is at the provider. The name there may be anybody's choice, so what never changes stands beside it.
+pub fn identity_name(identity: &IdentityLine, state: &str) -> AnyView {
+    view! {
+        <span>
+            <strong><bdi>{words::shown_line(&identity.shown)}</bdi></strong>
+            <span class="dim">
+                {format!("{state}; shown {}; there known as ", words::time(identity.seen_at))}
+                <bdi>{words::shown_line(&identity.subject)}</bdi>
+            </span>
+        </span>
+    }
+    .into_any()
 }
 
 fn tokens(settings: &Settings) -> AnyView {

@@ -178,6 +178,7 @@ impl Site {
                     max_file_bytes: 2 << 30,
                     max_request_bytes: 4 << 30,
                     prometheus: site.prometheus.clone(),
+                    sign_in: None,
                     has_bundle: site.has_bundle,
                 });
                 let response = use_context::<ResponseOptions>();

@@ -1,36 +1,63 @@
-//! The cookie that carries a session: for this server alone, out of reach for scripts, not sent along by other sites.
+//! The cookies that carry a session, and a sign-in on its way through a provider: for this server alone, out of reach for
+//! scripts, not sent along by other sites.
 
-use crate::accounts::LONGEST;
+use crate::accounts::{LONGEST, PENDING};
 use axum::http::{HeaderMap, HeaderValue, header, header::InvalidHeaderValue};
 
 /// With https the browser itself holds that this cookie comes from this host, for all its addresses, encrypted: a
 /// neighbour under the same domain cannot plant one.
-const SECURE: &str = "__Host-rankscope_session";
-const PLAIN: &str = "rankscope_session";
+const SESSION: Name = Name { secure: "__Host-rankscope_session", plain: "rankscope_session" };
+const SIGN_IN: Name = Name { secure: "__Host-rankscope_sign_in", plain: "rankscope_sign_in" };
 
-fn name(is_https: bool) -> &'static str {
-    if is_https { SECURE } else { PLAIN }
+struct Name {
+    secure: &'static str,
+    plain: &'static str,
+}
+
+impl Name {
+    fn text(&self, is_https: bool) -> &'static str {
+        if is_https { self.secure } else { self.plain }
+    }
 }
 
 /// Begins a session in the browser.
 pub fn session_cookie(secret: &str, is_https: bool) -> Result<HeaderValue, InvalidHeaderValue> {
-    cookie(secret, LONGEST.as_secs(), is_https)
+    cookie(&SESSION, secret, LONGEST.as_secs(), is_https)
 }
 
 /// Ends it.
 pub fn end_session_cookie(is_https: bool) -> Result<HeaderValue, InvalidHeaderValue> {
-    cookie("", 0, is_https)
+    cookie(&SESSION, "", 0, is_https)
 }
 
-fn cookie(value: &str, seconds: u64, is_https: bool) -> Result<HeaderValue, InvalidHeaderValue> {
+/// Marks the browser that goes to a provider.
+pub fn begin_sign_in_cookie(secret: &str, is_https: bool) -> Result<HeaderValue, InvalidHeaderValue> {
+    cookie(&SIGN_IN, secret, PENDING.as_secs(), is_https)
+}
+
+/// It has come back.
+pub fn end_sign_in_cookie(is_https: bool) -> Result<HeaderValue, InvalidHeaderValue> {
+    cookie(&SIGN_IN, "", 0, is_https)
+}
+
+fn cookie(name: &Name, value: &str, seconds: u64, is_https: bool) -> Result<HeaderValue, InvalidHeaderValue> {
     let secure = if is_https { "; Secure" } else { "" };
-    let name = name(is_https);
+    let name = name.text(is_https);
     HeaderValue::from_str(&format!("{name}={value}; HttpOnly; SameSite=Lax; Path=/; Max-Age={seconds}{secure}"))
 }
 
 /// The secret of the session that a browser says it has.
 pub fn session_secret(headers: &HeaderMap, is_https: bool) -> Option<&str> {
-    let name = name(is_https);
+    secret(&SESSION, headers, is_https)
+}
+
+/// The secret of the sign-in with which a browser says it comes back.
+pub fn sign_in_secret(headers: &HeaderMap, is_https: bool) -> Option<&str> {
+    secret(&SIGN_IN, headers, is_https)
+}
+
+fn secret<'a>(name: &Name, headers: &'a HeaderMap, is_https: bool) -> Option<&'a str> {
+    let name = name.text(is_https);
     headers
         .get_all(header::COOKIE)
         .iter()

@@ -10,7 +10,9 @@ mod proxy;
 mod rules;
 mod scoped;
 
-pub use cookies::{end_session_cookie, session_cookie, session_secret};
+pub use cookies::{
+    begin_sign_in_cookie, end_session_cookie, end_sign_in_cookie, session_cookie, session_secret, sign_in_secret,
+};
 pub use gate::{Client, Gate, Granted, WithoutUsers, bucket_of, gate, too_many_tries};
 pub use principal::{Principal, SignedIn, Via, Who};
 pub use proxy::Proxies;

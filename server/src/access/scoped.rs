@@ -3,16 +3,16 @@
 
 use super::Principal;
 use crate::{
-    accounts::{DEFAULT_PROJECT, Project, Role, SetUpFor},
+    accounts::{DEFAULT_PROJECT, Identity, Project, Role, SetUpFor},
     http::AppState,
     store::StoreError,
 };
 use rankscope_app::{
-    AuditLine, Backend, BackendError, BackendFuture, ComparedReports, LiveNow, MemberLine, NamedSnapshot,
+    AuditLine, Backend, BackendError, BackendFuture, ComparedReports, IdentityLine, LiveNow, MemberLine, NamedSnapshot,
     ProjectChoice, ProjectLine, RunProject, SetUp, Settings, SharedView, TokenLine, UserLine,
 };
 use rankscope_model::{ItemNote, Report, RunStanding, RunSummary, ShareInfo};
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 /// Lines of the record that its page shows.
 const AUDIT_LINES: u32 = 500;
@@ -47,6 +47,16 @@ fn for_pages(error: StoreError) -> BackendError {
             tracing::error!(%error, "a page could not be filled");
             BackendError::Unavailable
         }
+    }
+}
+
+fn identity_line(identity: Identity) -> IdentityLine {
+    IdentityLine {
+        id: identity.id,
+        shown: identity.shown,
+        subject: identity.subject,
+        is_linked: identity.user_id.is_some(),
+        seen_at: identity.seen_at,
     }
 }
 
@@ -163,6 +173,7 @@ impl Backend for Scoped {
         Box::pin(async move {
             let Principal::User(signed_in) = &self.who else { return Err(BackendError::NotFound) };
             let tokens = self.state.gate.accounts.tokens_of(&signed_in.user.id).await.map_err(for_pages)?;
+            let identities = self.state.gate.accounts.identities_of(&signed_in.user.id).await.map_err(for_pages)?;
             let line = |token: crate::accounts::TokenInfo| TokenLine {
                 id: token.id,
                 name: token.name,
@@ -181,6 +192,7 @@ impl Backend for Scoped {
                 has_password: signed_in.user.has_password,
                 tokens: tokens.into_iter().map(line).collect(),
                 projects: signed_in.memberships.iter().map(choice).collect(),
+                identities: identities.into_iter().map(identity_line).collect(),
             })
         })
     }
@@ -189,14 +201,29 @@ impl Backend for Scoped {
         Box::pin(async move {
             self.is_administrator()?;
             let users = self.state.gate.accounts.users().await.map_err(for_pages)?;
-            let line = |user: crate::accounts::User| UserLine {
+            let mut identities: HashMap<String, Vec<IdentityLine>> = HashMap::new();
+            for identity in self.state.gate.accounts.identities().await.map_err(for_pages)? {
+                if let Some(user) = identity.user_id.clone() {
+                    identities.entry(user).or_default().push(identity_line(identity));
+                }
+            }
+            let mut line = |user: crate::accounts::User| UserLine {
+                identities: identities.remove(&user.id).unwrap_or_default(),
                 id: user.id,
                 name: user.name,
                 is_admin: user.is_admin,
                 has_password: user.has_password,
                 is_disabled: user.disabled_at.is_some(),
             };
-            Ok(users.into_iter().map(line).collect())
+            Ok(users.into_iter().map(&mut line).collect())
+        })
+    }
+
+    fn waiting(&self) -> BackendFuture<'_, Vec<IdentityLine>> {
+        Box::pin(async move {
+            self.is_administrator()?;
+            let all = self.state.gate.accounts.identities().await.map_err(for_pages)?;
+            Ok(all.into_iter().filter(|identity| identity.user_id.is_none()).map(identity_line).collect())
         })
     }
 

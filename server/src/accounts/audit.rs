@@ -38,6 +38,8 @@ actions! {
     SignedIn "signed-in" "Signed in";
     SignInFailed "sign-in-failed" "Sign-in failed";
     SignedOut "signed-out" "Signed out";
+    IdentityLinked "identity-linked" "Let an identity open an account";
+    IdentityRemoved "identity-removed" "Forgot an identity";
     PasswordSet "password-set" "Set a password";
     FirstAdminMade "first-admin-made" "Became the first administrator";
     UserAdded "user-added" "Added a user";

@@ -1,9 +1,11 @@
-//! Who is who: users with passwords, their sessions and tokens, projects with members, and the record of what was done.
+//! Who is who: users with passwords, their sessions, tokens and identities at a provider, projects with members, and the record of what was done.
 //!
 //! Knows no route and no cookie; what a role may do stands in `access`.
 
 mod audit;
 mod choice;
+mod identities;
+mod pending;
 mod projects;
 mod roles;
 mod secret;
@@ -15,9 +17,11 @@ mod users;
 
 pub use audit::{Action, AuditEntry};
 pub use choice::check_choice;
+pub use identities::{Claimed, Entrance, Identity, NewUsers};
+pub use pending::{PENDING, Pending};
 pub use projects::{DEFAULT_PROJECT, Member, Membership, Project};
 pub use roles::{Role, Scope, Scopes};
-pub use sessions::{IDLE, LONGEST, NewSession};
+pub use sessions::{IDLE, LONGEST, LONGEST_BY_PROVIDER, NewSession};
 pub use set_up::{FIRST_LINK, SetUpFor, USER_LINK};
 pub use throttle::Throttle;
 pub use tokens::{NewToken, TokenHolder, TokenInfo};

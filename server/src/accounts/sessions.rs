@@ -17,6 +17,8 @@ use std::time::Duration;
 pub const IDLE: Duration = Duration::from_hours(7 * 24);
 /// No session lasts longer.
 pub const LONGEST: Duration = Duration::from_hours(30 * 24);
+/// Nor one that a provider has opened: it knows who has left, and is asked again after this.
+pub const LONGEST_BY_PROVIDER: Duration = Duration::from_hours(24);
 /// That a session is used is written down at most so often.
 const SEEN_EVERY: Duration = Duration::from_mins(5);
 
@@ -31,13 +33,18 @@ pub(super) fn after(at: UnixMicros, span: Duration) -> i64 {
     at.0.saturating_add(i64::try_from(span.as_micros()).unwrap_or(i64::MAX))
 }
 
-fn before(at: UnixMicros, span: Duration) -> i64 {
+pub(super) fn before(at: UnixMicros, span: Duration) -> i64 {
     at.0.saturating_sub(i64::try_from(span.as_micros()).unwrap_or(i64::MAX))
 }
 
 impl Accounts {
     /// Begins a session, and forgets all that have ended.
     pub async fn start_session(&self, user: &str) -> Result<NewSession, StoreError> {
+        self.start_session_for(user, LONGEST).await
+    }
+
+    /// The same, for at most so long.
+    pub async fn start_session_for(&self, user: &str, longest: Duration) -> Result<NewSession, StoreError> {
         let (secret, at) = (new_secret(), now());
         sqlx::query("DELETE FROM sessions WHERE expires_at <= $1 OR seen_at <= $2")
             .bind(at.0)
@@ -51,7 +58,7 @@ impl Accounts {
         .bind(user)
         .bind(at.0)
         .bind(at.0)
-        .bind(after(at, LONGEST))
+        .bind(after(at, longest.min(LONGEST)))
         .execute(&self.pool)
         .await?;
         Ok(NewSession { secret })

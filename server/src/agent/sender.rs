@@ -1,7 +1,7 @@
 //! Brings batches to the server, one after the other over one kept connection, for as long as it takes.
 
 use super::{backoff::Backoff, resolver::KeptAddresses, spool::Batch};
-use crate::http::PublicUrl;
+use crate::{certificates::authorities, http::PublicUrl};
 use anyhow::{Context, bail};
 use flate2::{Compression, write::GzEncoder};
 use rankscope_model::Acknowledged;
@@ -14,7 +14,7 @@ use std::{
 };
 use ureq::{
     http::{StatusCode, header},
-    tls::{PemItem, RootCerts, TlsConfig, parse_pem},
+    tls::{RootCerts, TlsConfig},
     unversioned::transport::DefaultConnector,
 };
 
@@ -64,9 +64,7 @@ pub struct Sender {
 impl Sender {
     /// To `server`, whose certificate must come from an authority in `ca_file`, or from one of Mozilla's list.
     pub fn new(server: &PublicUrl, token_file: Option<&Path>, ca_file: Option<&Path>) -> anyhow::Result<Self> {
-        let roots = ca_file.map_or(Ok(RootCerts::WebPki), |path| {
-            authorities(path).with_context(|| format!("reading certificates from {}", path.display()))
-        })?;
+        let roots = ca_file.map_or(Ok(RootCerts::WebPki), authorities)?;
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             // A redirect would carry the token along.
@@ -142,20 +140,6 @@ impl Sender {
         }
         Ok(Some(token.to_owned()))
     }
-}
-
-fn authorities(path: &Path) -> anyhow::Result<RootCerts> {
-    let pem = fs::read(path)?;
-    let mut certificates = Vec::new();
-    for item in parse_pem(&pem) {
-        if let PemItem::Certificate(certificate) = item? {
-            certificates.push(certificate);
-        }
-    }
-    if certificates.is_empty() {
-        bail!("there is no certificate in it (PEM)");
-    }
-    Ok(certificates.into())
 }
 
 fn packed(batch: &Batch) -> io::Result<Vec<u8>> {

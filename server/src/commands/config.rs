@@ -1,11 +1,12 @@
 //! `rankscope config check`: which settings a server would have and where each comes from, and whether it could work
 //! with them. Starts no server and changes nothing: a folder that is missing is not made, a database is not migrated.
 
-use super::serve::read_token;
+use super::{front_door, serve::read_token};
 use crate::{
     cli::{CheckArgs, ServeArgs},
     configuration::{Origin, Setting},
     live::Webhook,
+    oidc::Failure,
     store::{self, BucketSettings, Database, Objects},
 };
 use std::{
@@ -62,6 +63,15 @@ fn findings(args: &CheckArgs, settings: &[Setting]) -> anyhow::Result<Vec<Findin
                 |_| Well(format!("{} holds a token", path.display())),
             ),
         ));
+    }
+    if serve.oidc.oidc_issuer.is_some() {
+        findings.extend(provider(serve)?.map(|found| ("oidc-issuer", found)));
+        let secret = serve.oidc.oidc_client_secret_file.as_deref().filter(|path| is_open_to_others(path));
+        findings.extend(secret.map(|path| {
+            let path = path.display();
+            let why = format!("{path} holds a secret, and everybody on this machine may read it: chmod o= {path}");
+            ("oidc-client-secret-file", Note(why))
+        }));
     }
     if let Some(url) = &serve.webhook_url {
         let read = Webhook::new(url, "http://127.0.0.1");
@@ -214,6 +224,29 @@ fn objects(bucket: &BucketSettings) -> anyhow::Result<Found> {
         Ok(objects) => Well(format!("{objects} answers and lists its objects; that it takes some was not tried")),
         Err(error) => Wrong(error.to_string()),
     })
+}
+
+/// Whether the provider answers and can be used. That it knows this server only a sign-in shows.
+fn provider(args: &ServeArgs) -> anyhow::Result<Option<Found>> {
+    let provider = match front_door::provider(args) {
+        Ok(Some(provider)) => provider,
+        // What is missing stands under what does not go together.
+        Ok(None) => return Ok(None),
+        Err(error) => return Ok(Some(Wrong(format!("{error:#}")))),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (issuer, redirect) = (&provider.settings().issuer, &provider.settings().redirect);
+    Ok(Some(match runtime.block_on(provider.try_it()) {
+        Ok(()) => Well(format!(
+            "{issuer} answers with its document and its keys; that it takes the client id with its secret, and {redirect} to \
+             come back to, only a sign-in shows"
+        )),
+        // Not a reason to end for a server: it asks again at each sign-in, and passwords go on.
+        Err(failure) if matches!(failure, Failure::Away(_)) => {
+            Note(format!("{}; until it does, nobody can sign in with it", failure.cause()))
+        }
+        Err(failure) => Wrong(failure.cause().to_owned()),
+    }))
 }
 
 /// Whether the address can be listened on.

@@ -5,17 +5,56 @@ use crate::{
     access::{Gate, Proxies, WithoutUsers},
     accounts::{Accounts, FIRST_LINK},
     cli::ServeArgs,
+    oidc::{Admission, CALLBACK, Provider, Settings},
     store::Store,
 };
-use std::net::SocketAddr;
+use anyhow::{Context, bail};
+use std::{fs, net::SocketAddr, path::Path};
 
 /// The gate of a server that is about to listen.
 pub fn gate(args: &ServeArgs, store: &Store) -> Gate {
     let proxies = Proxies { networks: args.trusted_proxy.clone(), user_header: args.proxy_user_header.clone() };
-    // Where a proxy says who comes, it matters who comes, also on a loopback address.
-    let is_for_one = args.listen.ip().is_loopback() && proxies.user_header.is_none();
+    // Where a proxy or a provider says who comes, it matters who comes, also on a loopback address.
+    let asks_others = proxies.user_header.is_some() || args.oidc.oidc_issuer.is_some();
+    let is_for_one = args.listen.ip().is_loopback() && !asks_others;
     let without_users = if is_for_one || args.open_to_network { WithoutUsers::Open } else { WithoutUsers::SetUp };
     Gate::new(Accounts::of(store), without_users, proxies)
+}
+
+/// The provider with which people sign in, if one is set. Nobody is asked yet: it may be away when a server starts.
+pub fn provider(args: &ServeArgs) -> anyhow::Result<Option<Provider>> {
+    let oidc = &args.oidc;
+    let (Some(issuer), Some(client_id), Some(secret_file), Some(public_url)) =
+        (&oidc.oidc_issuer, &oidc.oidc_client_id, &oidc.oidc_client_secret_file, &args.public_url)
+    else {
+        return Ok(None);
+    };
+    let label = oidc.oidc_label.as_ref().map_or_else(|| issuer.host(), ToString::to_string);
+    let settings = Settings {
+        issuer: issuer.clone(),
+        client_id: client_id.clone(),
+        client_secret: read_secret(secret_file)?,
+        redirect: format!("{public_url}{CALLBACK}"),
+        label,
+        scopes: oidc.oidc_scope.iter().filter(|scope| *scope != "openid").cloned().collect(),
+        admission: Admission {
+            domains: oidc.oidc_email_domain.clone(),
+            groups: oidc.oidc_group.clone(),
+            groups_claim: oidc.oidc_groups_claim.clone(),
+        },
+        ca_file: oidc.oidc_ca_file.clone(),
+    };
+    Provider::new(settings).map(Some).context("--oidc-issuer")
+}
+
+/// The provider's secret from its file, without the line's end.
+fn read_secret(path: &Path) -> anyhow::Result<String> {
+    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let secret = text.trim();
+    if secret.is_empty() || secret.contains(char::is_control) {
+        bail!("{} holds no secret of a provider: it must be one line of text", path.display());
+    }
+    Ok(secret.to_owned())
 }
 
 /// Prints the link for the first administrator, if one is needed, and warns of what is open.
@@ -97,6 +136,7 @@ mod tests {
         assert_eq!(without_users(&["--listen", "0.0.0.0:0", "--open-to-network"]).await, WithoutUsers::Open);
         let proxied = ["--trusted-proxy", "127.0.0.1", "--proxy-user-header", "X-Remote-User"];
         assert_eq!(without_users(&proxied).await, WithoutUsers::SetUp);
+        assert_eq!(without_users(&["--oidc-issuer", "https://id.example.org"]).await, WithoutUsers::SetUp);
     }
 
     #[test]

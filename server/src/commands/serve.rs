@@ -59,15 +59,19 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
     let address = listener.local_addr()?;
     let gate = Arc::new(front_door::gate(args, &store));
+    let provider = front_door::provider(args)?;
     let service = Arc::new(Service::new(store, limits));
     let front = Front::new(address, args.public_url.clone());
     let base_url = args.public_url.as_ref().map_or_else(|| format!("http://{address}"), ToString::to_string);
     let webhook = args.webhook_url.as_deref().map(|url| Webhook::new(url, &base_url)).transpose();
     let webhook = webhook.map_err(anyhow::Error::msg).context("--webhook-url")?;
-    let state = AppState::new(Arc::clone(&service), front)
+    let mut state = AppState::new(Arc::clone(&service), front)
         .with_live(Arc::clone(&live))
         .with_prometheus(Sources::new(args.prometheus.clone()))
         .with_gate(Arc::clone(&gate));
+    if let Some(provider) = provider {
+        state = state.with_sign_in(provider, args.oidc.oidc_new_users);
+    }
     let held = Arc::clone(&service);
     let clearing = tokio::spawn(async move {
         loop {

@@ -19,10 +19,11 @@ mod upload_body;
 
 use crate::{
     access::{self, Gate, Principal, Proxies, WithoutUsers},
-    accounts::{Accounts, Action},
+    accounts::{Accounts, Action, NewUsers},
     backend::StoreBackend,
     errors::Problem,
     live::Live,
+    oidc::Provider,
     prometheus::Sources,
     service::Service,
 };
@@ -64,6 +65,17 @@ pub struct AppState {
     pub prometheus: Arc<Sources>,
     /// Who may do what.
     pub gate: Arc<Gate>,
+    /// With whom people can sign in instead of with a password.
+    pub sign_in: Option<Arc<SignIn>>,
+}
+
+/// A provider of sign-ins, and what becomes of who comes from there for the first time.
+#[derive(Debug)]
+pub struct SignIn {
+    /// Says who comes.
+    pub provider: Provider,
+    /// Who is new.
+    pub new_users: NewUsers,
 }
 
 impl AppState {
@@ -73,12 +85,14 @@ impl AppState {
             max_file_bytes: service.limits.max_file_bytes,
             max_request_bytes: service.limits.max_request_bytes,
             prometheus: Vec::new(),
+            sign_in: None,
             has_bundle: assets::has_bundle(),
         };
         let backend: Arc<dyn Backend> = Arc::new(StoreBackend::new(Arc::clone(&service), None));
         let gate = Gate::new(Accounts::of(&service.store), WithoutUsers::Open, Proxies::default());
         let prometheus = Arc::new(Sources::new(Vec::new()));
-        Self { service, front: Arc::new(front), site, backend, live: None, prometheus, gate: Arc::new(gate) }
+        let (front, gate) = (Arc::new(front), Arc::new(gate));
+        Self { service, front, site, backend, live: None, prometheus, gate, sign_in: None }
     }
 
     /// The same with live data.
@@ -94,6 +108,14 @@ impl AppState {
     pub fn with_prometheus(mut self, sources: Sources) -> Self {
         self.site.prometheus = sources.names();
         self.prometheus = Arc::new(sources);
+        self
+    }
+
+    /// The same with a provider with which people sign in.
+    #[must_use]
+    pub fn with_sign_in(mut self, provider: Provider, new_users: NewUsers) -> Self {
+        self.site.sign_in = Some(provider.label().to_owned());
+        self.sign_in = Some(Arc::new(SignIn { provider, new_users }));
         self
     }
 
@@ -138,11 +160,18 @@ pub fn router(state: AppState) -> Router {
         .route("/runs/{id}/delete", post(forms::delete_run).get(pages::page))
         .route("/runs/{id}/project", post(accounts::projects::move_run))
         .route("/login", post(accounts::sign_in::sign_in).get(pages::page))
+        .route("/login/oidc", get(accounts::oidc::begin))
+        .route("/login/oidc/callback", get(accounts::oidc::come_back))
         .route("/logout", post(accounts::sign_in::sign_out))
         .route("/setup/{token}", post(accounts::set_up::set_up).get(pages::page))
         .route("/settings/password", post(accounts::own::set_password))
         .route("/settings/tokens", post(accounts::own::add_token))
         .route("/settings/tokens/{token}/revoke", post(accounts::own::revoke_token))
+        .route("/settings/identities/{identity}/link", post(accounts::identities::link_own))
+        .route("/settings/identities/{identity}/remove", post(accounts::identities::remove_own))
+        .route("/settings/users/identities/{identity}/link", post(accounts::identities::link))
+        .route("/settings/users/identities/{identity}/add", post(accounts::identities::add_user))
+        .route("/settings/users/identities/{identity}/remove", post(accounts::identities::remove))
         .route("/settings/users", post(accounts::users::add_user).get(pages::page))
         .route("/settings/users/{user}/link", post(accounts::users::new_link))
         .route("/settings/users/{user}/administrator", post(accounts::users::set_administrator))

@@ -1,6 +1,8 @@
 //! Forms of accounts: each ends in a redirect to the page that shows the result, or in its own page with the reason why
 //! not. What anybody may do was decided by the gate before.
 
+pub mod identities;
+pub mod oidc;
 pub mod own;
 pub mod projects;
 pub mod set_up;
@@ -37,7 +39,9 @@ pub fn person(who: &Principal) -> Result<&SignedIn> {
 
 /// The page of a form once more, with the reason why it was not taken.
 pub async fn again(state: &AppState, mut parts: Parts, address: &str, problem: Problem) -> Response {
-    let worth_a_page = problem.kind().status().is_client_error() && problem.kind() != ProblemKind::NotFound;
+    let kind = problem.kind();
+    let worth_a_page =
+        kind == ProblemKind::ProviderFailed || (kind.status().is_client_error() && kind != ProblemKind::NotFound);
     let Ok(address) = address.parse() else { return problem.into_page() };
     if !worth_a_page {
         return problem.into_page();

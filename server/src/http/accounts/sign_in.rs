@@ -3,7 +3,7 @@
 use super::{again, fields};
 use crate::{
     access::{Who, bucket_of, end_session_cookie, session_cookie, session_secret, too_many_tries},
-    accounts::{Action, User, UserName},
+    accounts::{Action, LONGEST, LONGEST_BY_PROVIDER, User, UserName},
     errors::{Problem, ProblemKind, Result},
     http::AppState,
 };
@@ -14,7 +14,10 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
 };
 use serde::Deserialize;
-use std::net::{IpAddr, Ipv4Addr};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
 
 /// The sign-in form.
 #[derive(Debug, Default, Deserialize)]
@@ -41,14 +44,11 @@ pub async fn sign_in(
     let who = Who::of(&parts.extensions);
     let begun = async {
         let user = check(&state, &form.name, form.password, who.from).await?;
-        begin(&state, &parts, &user, &next).await
+        begin(&state, &parts, &user, &next, &How::ByPassword).await
     };
     match begun.await {
         Ok(response) => response,
-        Err(problem) => {
-            let back = if next == "/" { "/login".to_owned() } else { format!("/login?next={}", escaped(&next)) };
-            again(&state, parts, &back, problem).await
-        }
+        Err(problem) => again(&state, parts, &login_page(&next), problem).await,
     }
 }
 
@@ -74,15 +74,43 @@ pub async fn check(state: &AppState, name: &str, password: String, from: Option<
     Err(wrong())
 }
 
+/// How somebody has shown who comes.
+#[derive(Debug)]
+pub enum How {
+    /// With a password.
+    ByPassword,
+    /// With a link that makes one.
+    ByLink,
+    /// With a provider.
+    ByProvider(String),
+}
+
+impl How {
+    fn words(&self) -> String {
+        match self {
+            Self::ByPassword => "with a password".to_owned(),
+            Self::ByLink => "with a set-up link".to_owned(),
+            Self::ByProvider(label) => format!("with {label}"),
+        }
+    }
+
+    fn longest(&self) -> Duration {
+        match self {
+            Self::ByPassword | Self::ByLink => LONGEST,
+            Self::ByProvider(_) => LONGEST_BY_PROVIDER,
+        }
+    }
+}
+
 /// Begins a session: always a new one. What the browser had before ends.
-pub async fn begin(state: &AppState, parts: &Parts, user: &User, next: &str) -> Result<Response> {
+pub async fn begin(state: &AppState, parts: &Parts, user: &User, next: &str, how: &How) -> Result<Response> {
     let accounts = &state.gate.accounts;
     let is_https = state.front.is_https();
     if let Some(old) = session_secret(&parts.headers, is_https) {
         accounts.end_session(old).await?;
     }
-    let session = accounts.start_session(&user.id).await?;
-    accounts.record(&user.name, Action::SignedIn, "", Who::of(&parts.extensions).from).await;
+    let session = accounts.start_session_for(&user.id, how.longest()).await?;
+    accounts.record(&user.name, Action::SignedIn, &how.words(), Who::of(&parts.extensions).from).await;
     let cookie = session_cookie(&session.secret, is_https).map_err(Problem::internal)?;
     Ok(([(header::SET_COOKIE, cookie)], Redirect::to(next)).into_response())
 }
@@ -105,9 +133,14 @@ pub async fn sign_out(State(state): State<AppState>, parts: Parts) -> Response {
 }
 
 /// An address of this server, or its first page: no form leads elsewhere.
-fn own_address(next: &str) -> &str {
+pub fn own_address(next: &str) -> &str {
     let is_plain = next.bytes().all(|sign| sign.is_ascii_graphic() && sign != b'\\');
     if next.starts_with('/') && !next.starts_with("//") && is_plain { next } else { "/" }
+}
+
+/// The sign-in page that leads to this address of this server.
+pub fn login_page(next: &str) -> String {
+    if next == "/" { "/login".to_owned() } else { format!("/login?next={}", escaped(next)) }
 }
 
 fn escaped(next: &str) -> String {
