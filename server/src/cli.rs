@@ -30,6 +30,9 @@ const OBJECTS_STYLE: &str = "How the bucket is named: path for https://server/bu
     for https://bucket.server, which is usual for AWS";
 const OBJECTS_REGION: &str = "Region of the bucket; otherwise that of AWS_REGION, or us-east-1";
 
+/// Help with a name that documentation would mark.
+const OIDC_ISSUER: &str = "Provider with which people sign in, by OpenID Connect: its issuer, as it writes it itself";
+
 /// Help for what becomes of strangers.
 const OIDC_NEW_USERS: &str = "What becomes of who comes from the provider for the first time: ask lets nobody in until an \
     administrator has said whose account it is, account makes an account without rights in any project, viewer makes one that \
@@ -154,11 +157,11 @@ impl ServeArgs {
     }
 }
 
-/// A provider of sign-ins with OpenID Connect.
+/// A provider of sign-ins.
 #[derive(Debug, Args)]
 pub struct OidcArgs {
-    /// Provider with which people sign in, by OpenID Connect: its issuer, as it writes it itself.
-    #[arg(long, value_name = "URL", env = "RANKSCOPE_OIDC_ISSUER")]
+    /// Which one.
+    #[arg(long, value_name = "URL", env = "RANKSCOPE_OIDC_ISSUER", help = OIDC_ISSUER)]
     pub oidc_issuer: Option<Issuer>,
     /// Name under which the provider knows this server.
     #[arg(long, value_name = "ID", env = "RANKSCOPE_OIDC_CLIENT_ID", value_parser = one_line)]

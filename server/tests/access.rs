@@ -268,6 +268,7 @@ async fn the_table_is_enforced_for_everybody() {
                 .replace("{chart}", "imbalance.svg")
                 .replace("{n}", "0")
                 .replace("{token}", "guess")
+                .replace("{identity}", "none")
                 .replace("{slug}", "not-found")
                 .replace("{*file}", "nothing.png")
                 .replace("{*page}", "security");
@@ -282,7 +283,8 @@ async fn the_table_is_enforced_for_everybody() {
             let answer = team.server.send(from(request.body(Body::empty()).unwrap(), &address.to_string())).await;
             let (came, expected) = (what_came(&answer), expected(row, kind));
             // These handlers look a secret, a password or an entry up themselves, and say so in the same words.
-            let looks_up = matches!(row.rule, Rule::Link | Rule::File) || ["/login", "/logout"].contains(&row.path);
+            let looks_up = matches!(row.rule, Rule::Link | Rule::File)
+                || ["/login", "/logout", "/login/oidc", "/login/oidc/callback"].contains(&row.path);
             let looks_up = looks_up || row.path == "/settings/tokens/{token}/revoke";
             if expected == Expected::Allowed && looks_up {
                 assert_ne!(came, Expected::NotAllowed, "{} {path} for {kind:?}", row.method);
@@ -330,6 +332,8 @@ async fn the_table_itself_says_what_was_meant() {
             "/docs/{*page}",
             "/login",
             "/login",
+            "/login/oidc",
+            "/login/oidc/callback",
             "/logout",
             "/setup/{token}",
             "/setup/{token}",

@@ -1,4 +1,4 @@
-//! Sign-in with OpenID Connect, as far as it is between this server and a provider: the authorization code flow with PKCE,
+//! Sign-in with `OpenID` Connect, as far as it is between this server and a provider: the authorization code flow with PKCE,
 //! and what makes a token worth believing. The checks themselves are those of the crate `openidconnect`.
 //!
 //! Knows no route, no cookie and no row: who has an account is decided in `accounts`, how a browser gets here and back in

@@ -97,6 +97,8 @@ pub struct Provider {
 struct Known {
     metadata: Option<(Arc<CoreProviderMetadata>, Instant)>,
     failed: Option<(Failure, Instant)>,
+    /// When an unknown key was looked for last.
+    renewed: Option<Instant>,
 }
 
 impl std::fmt::Debug for Provider {
@@ -224,11 +226,13 @@ impl Provider {
     /// The provider's keys anew, unless that was done a moment ago.
     async fn renewed(&self, old: &Arc<CoreProviderMetadata>) -> Result<Arc<CoreProviderMetadata>, Failure> {
         let mut known = timeout(TURN_WITHIN, self.known.lock()).await.map_err(|_| Failure::Busy)?;
-        if let Some((metadata, at)) = &known.metadata
-            && (!Arc::ptr_eq(metadata, old) || at.elapsed() < RENEWED_EVERY)
+        let was_just_done = known.renewed.is_some_and(|at| at.elapsed() < RENEWED_EVERY);
+        if let Some((metadata, _)) = &known.metadata
+            && (!Arc::ptr_eq(metadata, old) || was_just_done)
         {
             return Ok(Arc::clone(metadata));
         }
+        known.renewed = Some(Instant::now());
         self.discover(&mut known).await
     }
 
@@ -243,7 +247,8 @@ impl Provider {
         match found {
             Ok(metadata) => {
                 let metadata = Arc::new(metadata);
-                *known = Known { metadata: Some((Arc::clone(&metadata), Instant::now())), failed: None };
+                known.metadata = Some((Arc::clone(&metadata), Instant::now()));
+                known.failed = None;
                 Ok(metadata)
             }
             Err(failure) => {

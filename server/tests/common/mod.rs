@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod live;
+pub mod provider;
 pub mod team;
 
 use axum::{

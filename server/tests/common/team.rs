@@ -7,13 +7,14 @@ use axum::{
 };
 use rankscope::{
     access::{Gate, Proxies, WithoutUsers},
-    accounts::{Accounts, Role, Scope, Scopes, User},
+    accounts::{Accounts, NewUsers, Role, Scope, Scopes, User},
     http::{AppState, Front, PublicUrl, router},
     intake,
     limits::Limits,
     listener::Peer,
     live::{Live, LiveOptions},
     multipart::Form,
+    oidc::Provider,
     service::Service,
     store::Store,
 };
@@ -45,6 +46,8 @@ pub struct Options {
     pub limits: Limits,
     pub public_url: Option<PublicUrl>,
     pub proxies: Proxies,
+    /// With whom people sign in, and what becomes of who is new.
+    pub sign_in: Option<(Provider, NewUsers)>,
     /// Takes live data, as `serve` does.
     pub live: Option<LiveOptions>,
 }
@@ -63,6 +66,9 @@ impl Team {
         let mut state = AppState::new(Arc::clone(&service), front).with_gate(Arc::clone(&gate));
         if let Some(options) = options.live {
             state = state.with_live(Live::open(&folder.path().join("live"), options).unwrap());
+        }
+        if let Some((provider, new_users)) = options.sign_in {
+            state = state.with_sign_in(provider, new_users);
         }
         let server = Server { router: router(state), service, folder, live: None };
         let mut team = Self {

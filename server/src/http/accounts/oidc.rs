@@ -71,8 +71,16 @@ pub async fn begin(State(state): State<AppState>, parts: Parts, wish: Result<Que
     };
     match begun.await {
         Ok(response) => response,
-        Err(problem) if adds => again(&state, parts, SETTINGS, problem).await,
-        Err(problem) => again(&state, parts, &sign_in::login_page(&next), problem).await,
+        Err(problem) => again(&state, parts, &page(&who.principal, adds, &next), problem).await,
+    }
+}
+
+/// Where it is told why nothing came of it.
+fn page(who: &Principal, adds: bool, next: &str) -> String {
+    match (adds, with_session(who)) {
+        (true, Ok(_)) => SETTINGS.to_owned(),
+        (true, Err(_)) => sign_in::login_page(SETTINGS),
+        (false, _) => sign_in::login_page(next),
     }
 }
 
@@ -88,8 +96,7 @@ pub async fn come_back(
         Ok(pending) => pending,
         Err(problem) => return again(&state, parts, "/login", problem).await,
     };
-    let adds = pending.user_id.is_some();
-    let page = if adds { SETTINGS.to_owned() } else { sign_in::login_page(&pending.next) };
+    let page = page(&Who::of(&parts.extensions).principal, pending.user_id.is_some(), &pending.next);
     let mut response = match end(&state, &parts, &with, pending, answer).await {
         Ok(response) => response,
         Err(problem) => again(&state, parts, &page, problem).await,
@@ -184,7 +191,7 @@ async fn enter(state: &AppState, parts: &Parts, with: &SignIn, person: &Person, 
         }
     };
     state.gate.by_address.give_back(&bucket_of(from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))));
-    sign_in::begin(state, parts, &user, next, &sign_in::How::ByProvider(label.to_owned())).await
+    sign_in::begin(state, parts, &user, next, &sign_in::How::Provider(label.to_owned())).await
 }
 
 /// Notes what somebody has shown who is signed in. It opens the account when that one says so on the page of the settings:

@@ -38,7 +38,7 @@ pub async fn set_up(
         let user = accounts.use_set_up_link(&token, &name, password).await?.ok_or_else(Accounts::no_such_link)?;
         let action = if is_first { Action::FirstAdminMade } else { Action::PasswordSet };
         accounts.record(&user.name, action, "by link", Who::of(&parts.extensions).from).await;
-        sign_in::begin(&state, &parts, &user, "/", &sign_in::How::ByLink).await
+        sign_in::begin(&state, &parts, &user, "/", &sign_in::How::Link).await
     };
     match done.await {
         Ok(response) => response,

@@ -44,7 +44,7 @@ pub async fn sign_in(
     let who = Who::of(&parts.extensions);
     let begun = async {
         let user = check(&state, &form.name, form.password, who.from).await?;
-        begin(&state, &parts, &user, &next, &How::ByPassword).await
+        begin(&state, &parts, &user, &next, &How::Password).await
     };
     match begun.await {
         Ok(response) => response,
@@ -78,26 +78,26 @@ pub async fn check(state: &AppState, name: &str, password: String, from: Option<
 #[derive(Debug)]
 pub enum How {
     /// With a password.
-    ByPassword,
+    Password,
     /// With a link that makes one.
-    ByLink,
+    Link,
     /// With a provider.
-    ByProvider(String),
+    Provider(String),
 }
 
 impl How {
     fn words(&self) -> String {
         match self {
-            Self::ByPassword => "with a password".to_owned(),
-            Self::ByLink => "with a set-up link".to_owned(),
-            Self::ByProvider(label) => format!("with {label}"),
+            Self::Password => "with a password".to_owned(),
+            Self::Link => "with a set-up link".to_owned(),
+            Self::Provider(label) => format!("with {label}"),
         }
     }
 
     fn longest(&self) -> Duration {
         match self {
-            Self::ByPassword | Self::ByLink => LONGEST,
-            Self::ByProvider(_) => LONGEST_BY_PROVIDER,
+            Self::Password | Self::Link => LONGEST,
+            Self::Provider(_) => LONGEST_BY_PROVIDER,
         }
     }
 }
