@@ -12,7 +12,7 @@ export class Server {
 
   private constructor(
     private readonly process: ChildProcess,
-    private readonly data: string,
+    readonly data: string,
     readonly url: string,
   ) {}
 

@@ -1,5 +1,7 @@
 //! Sign-in with a provider: whom it lets in, and everything that must not let anybody in.
 
+#![allow(clippy::unwrap_used)] // a helper that fails should stop the test
+
 mod common;
 
 use axum::http::{Method, header};
@@ -16,6 +18,8 @@ use serde_json::json;
 async fn team(id: &Id, new_users: NewUsers) -> Team {
     Team::with(Options { sign_in: Some((id.provider(), new_users)), ..Options::default() }).await
 }
+
+type Change = Box<dyn FnOnce(&mut common::provider::Says)>;
 
 async fn root(team: &Team) -> Caller {
     let root = team.gate.accounts.user_by_name(&"root".parse().unwrap()).await.unwrap();
@@ -109,7 +113,6 @@ async fn a_token_that_does_not_hold_signs_nobody_in() {
     let team = team(&id, NewUsers::Viewer).await;
     let claims = |claims: serde_json::Value| move |says: &mut common::provider::Says| says.claims = claims;
     let head = |head: serde_json::Value| move |says: &mut common::provider::Says| says.head = Some(head);
-    type Change = Box<dyn FnOnce(&mut common::provider::Says)>;
     let wrong: Vec<(&str, Change)> = vec![
         ("another nonce", Box::new(claims(json!({ "nonce": "of somebody else's sign-in" })))),
         ("no nonce", Box::new(claims(json!({ "nonce": null })))),
@@ -386,7 +389,7 @@ async fn an_account_with_a_password_is_opened_only_when_its_owner_says_so() {
     assert_eq!(shown.header(header::LOCATION), "/settings");
     assert!(session_of(&shown).is_none());
     let page = team.get(&session, "/settings").await.expect(200).text();
-    assert!(page.contains("let it open this account?"), "{page}");
+    assert!(page.contains("only when you say that it is yours"), "{page}");
     let way = Way::begin(&team, &id, &Caller::Nobody, "/login/oidc").await;
     refused(&way.end(&team).await, 403, "opens no account here yet");
     let identity = team.gate.accounts.identities().await.unwrap().remove(0);
@@ -403,6 +406,39 @@ async fn an_account_with_a_password_is_opened_only_when_its_owner_says_so() {
     team.form(&session, &at("remove"), "").await.expect(303);
     let way = Way::begin(&team, &id, &Caller::Nobody, "/login/oidc").await;
     refused(&way.end(&team).await, 403, "opens no account here yet");
+}
+
+/// What `config check` says of a provider, and whether a server would start.
+async fn checked(issuer: String, secret: &str) -> (String, bool) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("secret");
+    std::fs::write(&file, secret).unwrap();
+    let data = folder.path().join("data");
+    let checked = tokio::task::spawn_blocking(move || {
+        let mut check = std::process::Command::new(env!("CARGO_BIN_EXE_rankscope"));
+        check.args(["config", "check", "--listen", "127.0.0.1:0", "--data"]).arg(data);
+        check.args(["--public-url", "https://rankscope.example.org", "--oidc-client-id", CLIENT, "--oidc-issuer"]);
+        check.arg(issuer).arg("--oidc-client-secret-file").arg(file).output().unwrap()
+    });
+    let checked = checked.await.unwrap();
+    let said = String::from_utf8(checked.stdout).unwrap();
+    assert!(!said.contains(SECRET), "{said}");
+    (said, checked.status.success())
+}
+
+#[tokio::test]
+async fn config_check_asks_the_provider() {
+    let id = Id::start().await;
+    let (said, would_start) = checked(id.issuer.clone(), SECRET).await;
+    assert!(would_start && said.contains("answers with its document and its keys"), "{said}");
+    assert!(said.contains("https://rankscope.example.org/login/oidc/callback"), "{said}");
+    assert!(said.contains("note   oidc-client-secret-file"), "{said}");
+    let (said, would_start) = checked(id.issuer.clone(), " \n").await;
+    assert!(!would_start && said.contains("holds no secret of a provider"), "{said}");
+    let (said, would_start) = checked(format!("{}/", id.issuer), SECRET).await;
+    assert!(!would_start && said.contains("oidc-issuer must be what it names"), "{said}");
+    let (said, would_start) = checked("http://127.0.0.1:9".into(), SECRET).await;
+    assert!(would_start && said.contains("until it does, nobody can sign in with it"), "{said}");
 }
 
 #[tokio::test]

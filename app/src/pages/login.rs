@@ -48,7 +48,7 @@ fn provider(next: &str) -> Option<AnyView> {
     let way = format!("{}/login/oidc?next={}", base_url(), encoded(next));
     Some(
         view! {
-            <p class="with-provider"><a class="button primary" href=way>"Sign in with " <bdi>{label}</bdi></a></p>
+            <p class="with-provider"><a class="button primary" href=way><span>"Sign in with " <bdi>{label}</bdi></span></a></p>
             <p class="or" aria-hidden="true">"or with a password"</p>
         }
         .into_any(),

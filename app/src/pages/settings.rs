@@ -152,13 +152,13 @@ fn identities(settings: &Settings) -> Option<AnyView> {
     let lines = settings.identities.iter().map(own_identity).collect_view();
     let add = provider.as_ref().filter(|_| may_sign_out).map(|label| {
         let way = format!("{}/login/oidc?link=yes", base_url());
-        view! { <p><a class="button" href=way>"Add an identity of " <bdi>{label.clone()}</bdi></a></p> }
+        view! { <p><a class="button" href=way><span>"Add an identity of " <bdi>{label.clone()}</bdi></span></a></p> }
     });
     let label = provider.unwrap_or_else(|| "a provider that is not set any more".to_owned());
     Some(
         view! {
             <section class="card" aria-labelledby="identities-title">
-                <h2 id="identities-title">"Sign-in with " <bdi>{label}</bdi></h2>
+                <h2 id="identities-title">{format!("Sign-in with {label}")}</h2>
                 <ul class="shares identities">{lines}</ul>
                 {add}
             </section>
@@ -179,7 +179,7 @@ fn own_identity(identity: &IdentityLine) -> AnyView {
         ("opens this account", view! { {act("remove", "Remove")} }.into_any())
     } else {
         (
-            "you have just shown it: let it open this account?",
+            "opens this account only when you say that it is yours",
             view! { {act("link", "Yes, it is mine")} {act("remove", "No")} }.into_any(),
         )
     };

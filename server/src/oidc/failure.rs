@@ -119,7 +119,7 @@ impl From<UserInfoError<Unanswered>> for Failure {
     }
 }
 
-/// An error with its causes. What another has sent is in none of them but as a name of a field.
+/// An error with its causes, for the log: the provider's own words may be among them, codes and tokens are not.
 pub fn told(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -60,8 +60,7 @@ pub async fn begin(State(state): State<AppState>, parts: Parts, wish: Result<Que
     let adds = wish.link == "yes";
     let begun = async {
         let user_id = if adds { Some(with_session(&who.principal)?.user.id.clone()) } else { None };
-        let address = bucket_of(who.from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
-        state.gate.by_address.take(&address).map_err(too_many_tries)?;
+        state.gate.by_address.take(&address_of(who.from)).map_err(too_many_tries)?;
         let begun = with.provider.begin().await.map_err(|failure| told(&with, &failure))?;
         let pending = Pending { nonce: begun.nonce, verifier: begun.verifier, next: next.clone(), user_id };
         let browser = state.gate.accounts.keep_pending(&begun.state, &pending).await?;
@@ -190,7 +189,7 @@ async fn enter(state: &AppState, parts: &Parts, with: &SignIn, person: &Person, 
             return Err(Problem::new(ProblemKind::NotAllowed, detail));
         }
     };
-    state.gate.by_address.give_back(&bucket_of(from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED))));
+    state.gate.by_address.give_back(&address_of(from));
     sign_in::begin(state, parts, &user, next, &sign_in::How::Provider(label.to_owned())).await
 }
 
@@ -211,7 +210,13 @@ async fn add(state: &AppState, who: &Who, with: &SignIn, person: &Person, user: 
             )));
         }
     }
+    state.gate.by_address.give_back(&address_of(who.from));
     Ok(Redirect::to(SETTINGS).into_response())
+}
+
+/// Where tries are counted.
+fn address_of(from: Option<IpAddr>) -> IpAddr {
+    bucket_of(from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)))
 }
 
 /// The person of a session; a program or a proxy's word adds nothing.
