@@ -224,8 +224,9 @@ fn the_documentation_lists_every_setting_as_it_is() {
         assert_eq!(*variable, text(option.get_env()).unwrap_or_default(), "{key}");
         if matches!(option.get_action(), ArgAction::SetTrue) {
             assert_eq!(default, "false", "{key}");
-        } else if let Some(value) = option.get_default_values().first() {
-            assert_eq!(Some(default.clone()), text(Some(value)), "{key}");
+        } else if !option.get_default_values().is_empty() {
+            let values = option.get_default_values().iter().map(|value| value.to_str().unwrap());
+            assert_eq!(*default, values.collect::<Vec<_>>().join("`, `"), "{key}");
         }
         keys.push(key.to_owned());
     }
