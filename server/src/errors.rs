@@ -189,6 +189,10 @@ impl From<StoreError> for Problem {
                     the log.";
                 Self::new(ProblemKind::FileLost, detail).because(error)
             }
+            StoreError::TakenOver => {
+                let detail = "This server was away from its database for too long. Nothing was changed. Try again.";
+                Self::new(ProblemKind::Unavailable, detail).because(error)
+            }
             StoreError::Io(_) | StoreError::Objects(_) => Self::no_answer(error),
             error if error.is_away() => Self::no_answer(error),
             error => Self::internal(error),

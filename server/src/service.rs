@@ -109,7 +109,7 @@ impl Service {
     /// More files for a run, and a new version that counts them in. The old ones stay.
     pub async fn add_files(&self, run: &str, upload: Upload) -> Result<Taken> {
         let artifacts = self.read_files(upload.files).await?;
-        let _lock = self.store.lock_run(run).await;
+        let _lock = self.store.lock_run(run).await?;
         let row = self.store.run(run).await?;
         let known = self.store.evidence(run).await?;
         let before = known.artifacts.len();

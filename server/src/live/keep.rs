@@ -27,7 +27,7 @@ impl Service {
         texts: Vec<NamedText>,
         ended: Option<i64>,
     ) -> Result<Arc<Report>> {
-        let _lock = self.store.lock_run(run).await;
+        let _lock = self.store.lock_run(run).await?;
         let files = self.read_texts(texts).await?;
         let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
         let order = self.store.live_order(run, &names).await?;

@@ -1,13 +1,13 @@
-//! The hold of one server on a database that several could reach. What is live, markers, and without a bucket also the
-//! files stand beside each server, so two on one database would each know half. An embedded database needs none, because
-//! its folder has a lock.
+//! The hold of one server on a database that several could reach. Without a bucket files, live data and markers stand
+//! beside the server, so two on one database would each know half. An embedded database needs none, because its folder has
+//! a lock. Servers that share a bucket too have `replica` instead, which keeps this lock together with others.
 //!
 //! It is a lock of a session, so it ends with its connection, whatever becomes of the process. A task keeps that
 //! connection, and takes the hold again when the database was away.
 
 use super::{
     StoreError,
-    database::{ANSWERS_WITHIN, Database, Engine},
+    database::{ANSWERS_WITHIN, Database, Engine, NOTICE},
 };
 use sqlx::{AnyConnection, ConnectOptions, Connection, any::AnyConnectOptions};
 use std::{
@@ -33,10 +33,6 @@ struct Patience {
 
 const PATIENCE: Patience =
     Patience { start: Duration::from_secs(3), look: Duration::from_secs(2), give_up: Duration::from_mins(1) };
-
-/// So that the database notices within a minute when the machine that holds it is gone. Of no effect on a local socket.
-const NOTICE: &str = "SELECT set_config('tcp_keepalives_idle', '20', false), \
-    set_config('tcp_keepalives_interval', '10', false), set_config('tcp_keepalives_count', '3', false)";
 
 /// Ends when it is dropped.
 #[derive(Debug)]
@@ -88,11 +84,17 @@ impl Drop for Hold {
     }
 }
 
+/// A connection of its own, for locks that end with it.
+pub(super) async fn session(options: &AnyConnectOptions) -> Result<AnyConnection, StoreError> {
+    let mut connection = options.connect().await?;
+    sqlx::query(NOTICE).execute(&mut connection).await?;
+    Ok(connection)
+}
+
 /// A connection that has the hold, if no other has it.
 async fn take(options: &AnyConnectOptions) -> Result<Option<AnyConnection>, StoreError> {
     let taking = async {
-        let mut connection = options.connect().await?;
-        sqlx::query(NOTICE).execute(&mut connection).await?;
+        let mut connection = session(options).await?;
         let sql = "SELECT pg_try_advisory_lock(hashtext('rankscope ' || current_schema()))";
         let is_mine: Option<bool> = sqlx::query_scalar(sql).fetch_one(&mut connection).await?;
         match is_mine {

@@ -1,7 +1,7 @@
 //! Rows and objects of runs that began by themselves: their files are written anew while the job runs, and their newest
 //! diagnosis is replaced until it says something else. Knows no node and no sample.
 
-use super::{Claim, DbRow, Staged, Store, StoreError, new_id, now, objects, plain, runs::verdict_slug};
+use super::{Claim, DbRow, Marker, Staged, Store, StoreError, new_id, now, objects, plain, runs::verdict_slug};
 use crate::series::SeriesSet;
 use rankscope_model::{Evidence, Report};
 use sqlx::Row;
@@ -75,6 +75,10 @@ impl Store {
         ended: Option<i64>,
     ) -> Result<(), StoreError> {
         let run = report.run.id.clone();
+        // The rows decide; here so that no object is touched in vain.
+        if self.replica().is_some_and(|replica| !*replica.leads().borrow()) {
+            return Err(StoreError::TakenOver);
+        }
         let known = self.live_files(&run).await?;
         let ids: Vec<(String, bool)> = files
             .iter()
@@ -84,7 +88,7 @@ impl Store {
         let claim = Claim::Add { run, artifacts: new, version: report.version };
         let marker = self.pending.mark(claim.clone()).await?;
         let kept = match self.write_live(files, ids, &report, series, &step).await {
-            Ok(rows) => self.insert_live(&rows, &report, &step, ended).await,
+            Ok(rows) => self.insert_live(&rows, &report, &step, ended, &marker).await,
             Err(error) => Err(error),
         };
         match kept {
@@ -145,9 +149,13 @@ impl Store {
         report: &Report,
         step: &LiveStep,
         ended: Option<i64>,
+        marker: &Marker,
     ) -> Result<(), StoreError> {
         let _turn = self.writer.lock().await;
         let mut transaction = self.database.begin().await?;
+        if let Some(replica) = self.replica() {
+            replica.must_lead(&mut transaction).await?;
+        }
         let (run, version) = (&report.run, i64::from(report.version));
         if let LiveStep::Begin { key, started } = step {
             sqlx::query("INSERT INTO runs (id, title, created_at, version) VALUES ($1, $2, $3, $4)")
@@ -231,6 +239,7 @@ impl Store {
                 .execute(&mut *transaction)
                 .await?;
         }
+        marker.settle(&mut transaction).await?;
         transaction.commit().await?;
         Ok(())
     }

@@ -11,10 +11,12 @@ mod checklist;
 mod database;
 mod hold;
 mod live;
+mod live_log;
 pub mod moving;
 mod objects;
 mod pending;
 mod projects;
+mod replica;
 mod runs;
 mod shares;
 mod staging;
@@ -25,9 +27,11 @@ pub(crate) use database::{ANSWERS_WITHIN, plain};
 pub use database::{Database, DatabaseUrl, DbRow, Engine, FILE as DATABASE_FILE};
 use hold::Hold;
 pub use live::{LiveEvent, LiveFile, LiveRunRow, LiveStep};
+pub use live_log::{Entry, EntryKind, LiveLog, LivePlace, OpenRunRow, SegmentRow, SourceRow, in_time};
 pub use objects::{BucketSettings, BucketUrl, Endpoint, Fault, Objects, Style};
 use pending::{Claim, Marker, Pending};
 pub use projects::Sees;
+pub use replica::Replica;
 #[cfg(test)]
 pub(crate) use runs::tests::report as tests_report;
 pub use runs::{ArtifactFile, NewArtifact, RunRow};
@@ -91,6 +95,9 @@ pub enum StoreError {
     /// Another process serves this folder.
     #[error("the data folder {} is in use by another rankscope; stop it or choose another with --data", .0.display())]
     InUse(PathBuf),
+    /// Another replica has taken a change over, or leads now.
+    #[error("this server was away from the database for too long, and another has taken the change over")]
+    TakenOver,
     /// A background task was cancelled or panicked.
     #[error("background task: {0}")]
     Task(String),
@@ -234,7 +241,24 @@ pub struct Store {
     /// Held while the store is open.
     _lock: File,
     /// The same of the database, where it is a server.
-    hold: Hold,
+    standing: Standing,
+}
+
+/// How a server stands to others on its database.
+#[derive(Debug)]
+enum Standing {
+    /// There is none.
+    Alone(Hold),
+    /// It is one of several.
+    Replica(Replica, LiveLog),
+}
+
+/// The turn at a run; ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct RunLock {
+    _here: tokio::sync::OwnedMutexGuard<()>,
+    /// Among replicas.
+    _everywhere: Option<replica::Turn>,
 }
 
 impl Store {
@@ -244,11 +268,25 @@ impl Store {
         Self::open_with(data, None, None).await
     }
 
-    /// The same with the rows in another database, or the objects in a bucket.
+    /// The same with the rows in another database, or the objects in a bucket. No other server may be on that database.
     pub async fn open_with(
         data: &Path,
         url: Option<&DatabaseUrl>,
         bucket: Option<&BucketSettings>,
+    ) -> Result<Self, StoreError> {
+        Self::open_as(data, url, bucket, false).await
+    }
+
+    /// As one of several servers on the same database and the same bucket, each with a data folder of its own.
+    pub async fn open_replica(data: &Path, url: &DatabaseUrl, bucket: &BucketSettings) -> Result<Self, StoreError> {
+        Self::open_as(data, Some(url), Some(bucket), true).await
+    }
+
+    async fn open_as(
+        data: &Path,
+        url: Option<&DatabaseUrl>,
+        bucket: Option<&BucketSettings>,
+        is_replica: bool,
     ) -> Result<Self, StoreError> {
         create_private(data)?;
         let lock = lock_folder(data)?;
@@ -272,23 +310,32 @@ impl Store {
             None => Objects::in_folder(&data.join(OBJECTS))?,
         };
         let database = connect(data, url, MAX_CONNECTIONS).await?;
-        let hold = Hold::of(&database).await?;
-        let hold =
-            hold.ok_or_else(|| url.cloned().map_or_else(|| StoreError::InUse(data.to_path_buf()), StoreError::Served))?;
+        let is_taken = || url.cloned().map_or_else(|| StoreError::InUse(data.to_path_buf()), StoreError::Served);
+        let (standing, pending) = if let Some(url) = url.filter(|_| is_replica) {
+            let replica = Replica::join(&database).await?.ok_or_else(is_taken)?;
+            let pending = Pending::Rows { pool: database.pool().clone(), owner: replica.id().to_owned() };
+            (Standing::Replica(replica, LiveLog::open(url).await?), pending)
+        } else {
+            let hold = Hold::of(&database).await?.ok_or_else(is_taken)?;
+            (Standing::Alone(hold), Pending::open(data.join("pending"))?)
+        };
         database.migrate().await?;
 
         let store = Self {
             pool: database.pool().clone(),
             database,
             objects,
-            pending: Pending::open(data.join("pending"))?,
+            pending,
             incoming,
             unfinished: Mutex::default(),
             writer: tokio::sync::Mutex::default(),
             run_locks: Mutex::default(),
             _lock: lock,
-            hold,
+            standing,
         };
+        if let Some(replica) = store.replica() {
+            replica.stand();
+        }
         store.clear_left_overs().await?;
         store.name_strangers().await?;
         if bucket.is_some() && fs::read_dir(data.join(OBJECTS).join("runs")).is_ok_and(|mut runs| runs.next().is_some())
@@ -333,7 +380,7 @@ impl Store {
     async fn clear_left_overs(&self) -> Result<(), StoreError> {
         for (marker, claim) in self.pending.left_over()? {
             let Some(claim) = claim else {
-                tracing::warn!(marker = %marker.path().display(), "a marker of an upload cannot be read; it was left alone");
+                tracing::warn!(%marker, "a marker of an upload cannot be read; it was left alone");
                 continue;
             };
             self.clear(&claim).await?;
@@ -343,10 +390,46 @@ impl Store {
         Ok(())
     }
 
+    /// Ends what replicas had begun that are no more. For a server that is alone there is nothing to do.
+    pub async fn clear_after_others(&self) -> Result<(), StoreError> {
+        let Standing::Replica(replica, _) = &self.standing else { return Ok(()) };
+        let others = self.pending.others().await?;
+        replica.miss_only(&others);
+        for other in others {
+            if !replica.is_gone(&other).await? {
+                continue;
+            }
+            self.clear_taken(self.pending.take_over_from(&other).await?, false).await;
+        }
+        Ok(())
+    }
+
+    /// Clears up what was taken over from replicas that are no more; `has_turn`: the caller has the turn at the run.
+    async fn clear_taken(&self, taken: Vec<(Marker, Option<Claim>)>, has_turn: bool) {
+        for (marker, claim) in taken {
+            let Some(claim) = claim else {
+                tracing::warn!(%marker, "a marker of an upload cannot be read; it was left alone");
+                continue;
+            };
+            let turn = if has_turn { Ok(None) } else { self.take_turn(claim.run()).await.map(Some) };
+            match turn {
+                Ok(_turn) => {
+                    tracing::info!(?claim, "clears up a change that another server had begun and never acknowledged");
+                    self.undo(&claim, Some(marker)).await;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, ?claim, "objects that no row knows stay until they can be removed");
+                    self.postpone(claim, Some(marker));
+                }
+            }
+        }
+    }
+
     /// Says which objects the database does not know. They stay: it may be a new or an older database.
     async fn name_strangers(&self) -> Result<(), StoreError> {
         const NAMED: usize = 5;
-        let known = self.run_ids().await?;
+        let mut known = self.run_ids().await?;
+        known.extend(self.pending.runs().await?);
         let unknown: Vec<String> = self.objects.runs().await?.into_iter().filter(|run| !known.contains(run)).collect();
         if !unknown.is_empty() {
             let runs = unknown.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -369,16 +452,43 @@ impl Store {
 
     /// Resolves when another process has taken the database, which can happen while it was away from this one.
     pub async fn lost(&self) {
-        self.hold.lost().await;
+        match &self.standing {
+            Standing::Alone(hold) => hold.lost().await,
+            Standing::Replica(replica, _) => replica.lost().await,
+        }
+    }
+
+    /// This server among others on the same database, if it may have any.
+    pub fn replica(&self) -> Option<&Replica> {
+        match &self.standing {
+            Standing::Alone(_) => None,
+            Standing::Replica(replica, _) => Some(replica),
+        }
+    }
+
+    /// Where the live data of replicas are, if this is one.
+    pub fn live_place(&self) -> Option<LivePlace> {
+        let Standing::Replica(replica, log) = &self.standing else { return None };
+        Some(LivePlace { log: log.clone(), leads: replica.leads(), objects: self.objects.clone() })
     }
 
     /// Closes the database; open requests must have ended.
     pub async fn close(&self) {
+        if let Standing::Replica(_, log) = &self.standing {
+            log.close().await;
+        }
         self.pool.close().await;
     }
 
-    /// The right to change one run.
-    pub(crate) async fn lock_run(&self, run: &str) -> tokio::sync::OwnedMutexGuard<()> {
+    /// The right to change one run. What a replica that is no more had begun with it is cleared up by then: the next
+    /// version bears the number that it had taken.
+    pub(crate) async fn lock_run(&self, run: &str) -> Result<RunLock, StoreError> {
+        let turn = self.take_turn(run).await?;
+        self.clear_taken(self.pending.take_over_of_run(run).await?, true).await;
+        Ok(turn)
+    }
+
+    async fn take_turn(&self, run: &str) -> Result<RunLock, StoreError> {
         let lock = {
             let mut locks = self.run_locks.lock().unwrap_or_else(PoisonError::into_inner);
             locks.retain(|_, lock| lock.strong_count() > 0);
@@ -389,7 +499,12 @@ impl Store {
                 lock
             })
         };
-        lock.lock_owned().await
+        let here = lock.lock_owned().await;
+        let everywhere = match &self.standing {
+            Standing::Alone(_) => None,
+            Standing::Replica(replica, _) => Some(replica.turn(run).await?),
+        };
+        Ok(RunLock { _here: here, _everywhere: everywhere })
     }
 }
 
@@ -482,13 +597,55 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_a_replica_leaves_is_cleared_up_by_another_and_can_no_longer_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(url) = testing::url_for(folder.path()).await else {
+            println!("passed over: the embedded database has no replicas");
+            return;
+        };
+        let server = testing::bucket::BucketServer::start(&folder.path().join("server"));
+        let bucket = testing::settings(&server, "x");
+        let open = async |name: &str| Store::open_replica(&folder.path().join(name), &url, &bucket).await.unwrap();
+        let (first, second) = (open("a").await, open("b").await);
+        let begin = async |run: &str| {
+            let claim = Claim::Add { run: run.into(), artifacts: vec!["a".into()], version: 1 };
+            let marker = first.pending.mark(claim).await.unwrap();
+            let evidence = Arc::new(rankscope_model::Evidence::default());
+            first.objects.put_json(&objects::evidence_key(run, "a"), evidence).await.unwrap();
+            marker
+        };
+        let objects = || server.keys().into_iter().filter(|key| key.contains("/runs/")).count();
+
+        // Whoever has the turn at a run knows that nobody else works on it.
+        let marker = begin("r").await;
+        second.clear_after_others().await.unwrap();
+        assert_eq!(objects(), 1, "the first one lives");
+        drop(second.lock_run("r").await.unwrap());
+        assert_eq!(objects(), 0);
+        let mut change = first.database.begin().await.unwrap();
+        assert!(matches!(marker.settle(&mut change).await, Err(StoreError::TakenOver)));
+        change.rollback().await.unwrap();
+
+        // As after kill -9.
+        let _left = begin("s").await;
+        drop(first);
+        let until = std::time::Instant::now() + Duration::from_mins(1);
+        while objects() > 0 {
+            assert!(std::time::Instant::now() < until, "it stays");
+            second.clear_after_others().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        assert_eq!(second.pending.runs().await.unwrap(), [""; 0]);
+    }
+
+    #[tokio::test]
     async fn changes_to_one_run_wait_for_each_other() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).await.unwrap();
-        let held = store.lock_run("a").await;
-        let _other = store.lock_run("b").await;
+        let held = store.lock_run("a").await.unwrap();
+        let _other = store.lock_run("b").await.unwrap();
         assert!(tokio::time::timeout(Duration::from_millis(20), store.lock_run("a")).await.is_err());
         drop(held);
-        store.lock_run("a").await;
+        store.lock_run("a").await.unwrap();
     }
 }

@@ -8,7 +8,7 @@ use super::{
     BucketSettings, Database, DatabaseUrl, OBJECTS, Objects, StoreError, backup,
     database::{FILE, plain},
     hold::Hold,
-    lock_folder,
+    lock_folder, replica,
 };
 use futures_util::TryStreamExt;
 use object_store::path::Path as Key;
@@ -159,7 +159,9 @@ impl Table {
 async fn tables(source: &Database) -> Result<Vec<Table>, StoreError> {
     let sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE '\\_sqlx%' ESCAPE '\\' \
         AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name";
-    let names: Vec<String> = sqlx::query_scalar(sql).fetch_all(source.pool()).await?;
+    let mut names: Vec<String> = sqlx::query_scalar(sql).fetch_all(source.pool()).await?;
+    // These hold nothing in a folder, and on the server what they begin with.
+    names.retain(|name| !replica::TABLES.contains(&name.as_str()));
     let mut waiting = BTreeMap::new();
     for name in names {
         let columns = sqlx::query("SELECT name, type FROM pragma_table_info($1) ORDER BY cid");

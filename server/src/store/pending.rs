@@ -1,14 +1,17 @@
-//! Which objects are on their way: a marker file says what an upload is about to write, or which run is about to go.
+//! Which objects are on their way: a marker says what an upload is about to write, or which run is about to go.
 //!
-//! A marker is on disk before the first of its objects is touched and goes before the change is acknowledged. So what
+//! A marker is kept before the first of its objects is touched and goes before the change is acknowledged. So what
 //! a crash has left can be told from what a lost or older database merely does not know: only what a marker names may
-//! ever be removed. Markers lie in the data folder also where the objects are in a bucket: each server clears up what it
-//! had begun itself, and no other's. Knows no SQL and no HTTP.
+//! ever be removed. A server that is alone has them as files in its data folder, also where the objects are in a bucket:
+//! it clears up what it had begun itself, and no other's. Replicas have them as rows, each with the replica that has
+//! begun the change: what one leaves that is no more, another takes over. A change ends together with its marker in one
+//! transaction, so one that was taken over can no longer end. Knows no HTTP.
 
-use super::{StoreError, new_id, objects::sync_folder};
+use super::{StoreError, new_id, now, objects::sync_folder};
 use serde::{Deserialize, Serialize};
+use sqlx::{AnyConnection, AnyPool, Row};
 use std::{
-    fs, io,
+    fmt, fs, io,
     io::Write,
     path::{Path, PathBuf},
 };
@@ -45,16 +48,34 @@ impl Claim {
     }
 }
 
-/// The folder of the markers.
+/// The markers.
 #[derive(Debug, Clone)]
-pub struct Pending {
-    folder: PathBuf,
+pub enum Pending {
+    /// Of a server that is alone: the folder of their files.
+    Files(PathBuf),
+    /// Of replicas.
+    Rows {
+        /// The database.
+        pool: AnyPool,
+        /// This replica.
+        owner: String,
+    },
 }
 
-/// A marker on disk. It stays when this is dropped: only [`Marker::remove`] says that the change has ended.
+/// A marker that is kept. It stays when this is dropped: only [`Marker::remove`] says that the change has ended.
 #[derive(Debug)]
-pub struct Marker {
-    path: PathBuf,
+pub enum Marker {
+    /// Its file.
+    File(PathBuf),
+    /// Its row.
+    Row {
+        /// The database.
+        pool: AnyPool,
+        /// Which row.
+        id: String,
+        /// This replica.
+        owner: String,
+    },
 }
 
 impl Pending {
@@ -67,50 +88,134 @@ impl Pending {
                 fs::remove_file(entry.path())?;
             }
         }
-        Ok(Self { folder })
+        Ok(Self::Files(folder))
     }
 
-    /// Writes a marker; when this returns, it is on disk.
+    /// Keeps a marker; when this returns, it outlives the process.
     pub async fn mark(&self, claim: Claim) -> Result<Marker, StoreError> {
-        let folder = self.folder.clone();
-        let path = folder.join(format!("{}.json", new_id()));
-        let marker = Marker { path: path.clone() };
-        blocking(move || {
-            let mut file = tempfile::Builder::new().prefix(HALF_WRITTEN).tempfile_in(&folder)?;
-            file.write_all(&serde_json::to_vec(&claim)?)?;
-            file.as_file().sync_all()?;
-            file.persist(&path).map_err(|error| error.error)?;
-            sync_folder(&folder)
-        })
-        .await?;
-        Ok(marker)
+        match self {
+            Self::Files(folder) => write(folder, claim).await,
+            Self::Rows { pool, owner } => {
+                let id = new_id();
+                sqlx::query("INSERT INTO pending (id, owner, run_id, claim, created_at) VALUES ($1, $2, $3, $4, $5)")
+                    .bind(&id)
+                    .bind(owner)
+                    .bind(claim.run())
+                    .bind(serde_json::to_string(&claim)?)
+                    .bind(now().0)
+                    .execute(pool)
+                    .await?;
+                Ok(Marker::Row { pool: pool.clone(), id, owner: owner.clone() })
+            }
+        }
     }
 
-    /// The markers that an earlier process has left, with what they say; `None` for one that cannot be understood.
+    /// The markers that an earlier process has left in the folder, with what they say; `None` for one that cannot be
+    /// understood. Of replicas none: these live, or are taken over one by one.
     pub fn left_over(&self) -> Result<Vec<(Marker, Option<Claim>)>, StoreError> {
+        let Self::Files(folder) = self else { return Ok(Vec::new()) };
         let mut found = Vec::new();
-        for entry in fs::read_dir(&self.folder)? {
+        for entry in fs::read_dir(folder)? {
             let path = entry?.path();
             let claim = serde_json::from_slice(&fs::read(&path)?).ok();
-            found.push((Marker { path }, claim));
+            found.push((Marker::File(path), claim));
         }
         Ok(found)
     }
+
+    /// Runs that replicas are about to add to.
+    pub async fn runs(&self) -> Result<Vec<String>, StoreError> {
+        let Self::Rows { pool, .. } = self else { return Ok(Vec::new()) };
+        Ok(sqlx::query_scalar("SELECT DISTINCT run_id FROM pending").fetch_all(pool).await?)
+    }
+
+    /// Other replicas that have something on its way.
+    pub async fn others(&self) -> Result<Vec<String>, StoreError> {
+        let Self::Rows { pool, owner } = self else { return Ok(Vec::new()) };
+        let sql = "SELECT DISTINCT owner FROM pending WHERE owner <> $1";
+        Ok(sqlx::query_scalar(sql).bind(owner).fetch_all(pool).await?)
+    }
+
+    /// Takes over what another replica had begun; from then on it can no longer end it.
+    pub async fn take_over_from(&self, other: &str) -> Result<Vec<(Marker, Option<Claim>)>, StoreError> {
+        self.take_over("UPDATE pending SET owner = $1 WHERE owner = $2 RETURNING id, claim", other).await
+    }
+
+    /// Takes over what others had begun with a run. For whoever has the turn at the run: another that still worked on it
+    /// would have the turn.
+    pub async fn take_over_of_run(&self, run: &str) -> Result<Vec<(Marker, Option<Claim>)>, StoreError> {
+        self.take_over("UPDATE pending SET owner = $1 WHERE owner <> $1 AND run_id = $2 RETURNING id, claim", run).await
+    }
+
+    async fn take_over(&self, sql: &'static str, of: &str) -> Result<Vec<(Marker, Option<Claim>)>, StoreError> {
+        let Self::Rows { pool, owner } = self else { return Ok(Vec::new()) };
+        let rows = sqlx::query(sql).bind(owner).bind(of).fetch_all(pool).await?;
+        rows.iter()
+            .map(|row| {
+                let claim: String = row.try_get("claim")?;
+                let marker = Marker::Row { pool: pool.clone(), id: row.try_get("id")?, owner: owner.clone() };
+                Ok((marker, serde_json::from_str(&claim).ok()))
+            })
+            .collect()
+    }
+}
+
+async fn write(folder: &Path, claim: Claim) -> Result<Marker, StoreError> {
+    let folder = folder.to_path_buf();
+    let path = folder.join(format!("{}.json", new_id()));
+    let marker = Marker::File(path.clone());
+    blocking(move || {
+        let mut file = tempfile::Builder::new().prefix(HALF_WRITTEN).tempfile_in(&folder)?;
+        file.write_all(&serde_json::to_vec(&claim)?)?;
+        file.as_file().sync_all()?;
+        file.persist(&path).map_err(|error| error.error)?;
+        sync_folder(&folder)
+    })
+    .await?;
+    Ok(marker)
 }
 
 impl Marker {
-    /// Ends the change. Also this is on disk when it returns: a marker must not come back after the acknowledgement.
-    pub async fn remove(self) -> Result<(), StoreError> {
-        blocking(move || {
-            fs::remove_file(&self.path)?;
-            self.path.parent().map_or(Ok(()), sync_folder)
-        })
-        .await
+    /// Ends the change together with the rows of the same transaction. A file outlives these rows: see [`Self::remove`].
+    pub async fn settle(&self, transaction: &mut AnyConnection) -> Result<(), StoreError> {
+        let Self::Row { id, owner, .. } = self else { return Ok(()) };
+        let ended = sqlx::query("DELETE FROM pending WHERE id = $1 AND owner = $2")
+            .bind(id)
+            .bind(owner)
+            .execute(transaction)
+            .await?;
+        if ended.rows_affected() == 0 { Err(StoreError::TakenOver) } else { Ok(()) }
     }
 
-    /// Where it lies, for the log.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Ends the change. Also this is kept when it returns: a marker must not come back after the acknowledgement.
+    pub async fn remove(self) -> Result<(), StoreError> {
+        match self {
+            Self::File(path) => {
+                blocking(move || {
+                    fs::remove_file(&path)?;
+                    path.parent().map_or(Ok(()), sync_folder)
+                })
+                .await
+            }
+            Self::Row { pool, id, owner } => {
+                sqlx::query("DELETE FROM pending WHERE id = $1 AND owner = $2")
+                    .bind(id)
+                    .bind(owner)
+                    .execute(&pool)
+                    .await?;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// For the log.
+impl fmt::Display for Marker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Row { id, .. } => write!(f, "row {id} of pending"),
+        }
     }
 }
 

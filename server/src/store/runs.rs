@@ -109,7 +109,7 @@ impl Store {
         };
         let marker = self.pending.mark(claim.clone()).await?;
         let kept = match self.keep_objects(artifacts, report, series).await {
-            Ok(rows) => self.insert(&rows, report, new_in).await,
+            Ok(rows) => self.insert(&rows, report, new_in, &marker).await,
             Err(error) => Err(error),
         };
         match kept {
@@ -133,14 +133,19 @@ impl Store {
     pub(super) async fn undo(&self, claim: &Claim, marker: Option<Marker>) {
         if let Err(error) = self.clear(claim).await {
             tracing::warn!(%error, ?claim, "objects that no row knows stay until they can be removed");
-            let mut unfinished = self.unfinished();
-            if unfinished.len() < MAX_UNFINISHED {
-                unfinished.push((claim.clone(), marker));
-            }
+            self.postpone(claim.clone(), marker);
         } else if let Some(marker) = marker
             && let Err(error) = marker.remove().await
         {
             tracing::warn!(%error, ?claim, "a marker stays until the next start");
+        }
+    }
+
+    /// Remembers for another try what could not be cleared up.
+    pub(super) fn postpone(&self, claim: Claim, marker: Option<Marker>) {
+        let mut unfinished = self.unfinished();
+        if unfinished.len() < MAX_UNFINISHED {
+            unfinished.push((claim, marker));
         }
     }
 
@@ -152,8 +157,10 @@ impl Store {
         let unfinished = std::mem::take(&mut *self.unfinished());
         for (claim, marker) in unfinished {
             // Whoever adds to the run now counts the same version again.
-            let _lock = self.lock_run(claim.run()).await;
-            self.undo(&claim, marker).await;
+            match self.lock_run(claim.run()).await {
+                Ok(_lock) => self.undo(&claim, marker).await,
+                Err(_) => self.postpone(claim, marker),
+            }
         }
     }
 
@@ -193,7 +200,13 @@ impl Store {
         }
     }
 
-    async fn insert(&self, rows: &[ArtifactRow], report: &Report, new_in: Option<&str>) -> Result<(), StoreError> {
+    async fn insert(
+        &self,
+        rows: &[ArtifactRow],
+        report: &Report,
+        new_in: Option<&str>,
+        marker: &Marker,
+    ) -> Result<(), StoreError> {
         // Writers take turns here, before they take a connection: those who wait must not keep readers out.
         let _turn = self.writer.lock().await;
         let mut transaction = self.database.begin().await?;
@@ -230,6 +243,7 @@ impl Store {
             }
         }
         insert_version(&mut transaction, rows, first_position, report).await?;
+        marker.settle(&mut transaction).await?;
         transaction.commit().await?;
         Ok(())
     }
@@ -442,7 +456,7 @@ impl Store {
 
     /// Deletes a run with its files, diagnoses and shares.
     pub async fn delete_run(&self, run: &str) -> Result<(), StoreError> {
-        let _lock = self.lock_run(run).await;
+        let _lock = self.lock_run(run).await?;
         let claim = Claim::Delete { run: run.to_owned() };
         let marker = match self.pending.mark(claim.clone()).await {
             Ok(marker) => Some(marker),

@@ -57,6 +57,11 @@ pub fn series_key(run: &str, version: u32) -> Key {
     Key::from_iter(["runs", run, "series", &format!("{version}.json.gz")])
 }
 
+/// Key of a state of live data that replicas have written down.
+pub fn live_state_key(slot: &str) -> Key {
+    Key::from_iter(["live", &format!("state-{slot}.json.gz")])
+}
+
 impl Objects {
     /// Opens (and creates) a folder.
     pub fn in_folder(root: &Path) -> Result<Self, StoreError> {
