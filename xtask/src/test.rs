@@ -101,12 +101,14 @@ fn store_tests(layout: &Layout, site: &Path, elsewhere: &[(&str, &str)]) -> Resu
     };
     if bring_nextest(layout, site) {
         // The same selection of packages as before: any other would be compiled anew.
-        let tests = "package(rankscope) & (kind(lib) & test(/^(store|accounts)::/) | binary(database))";
+        let tests =
+            "package(rankscope) & (kind(lib) & test(/^(store|accounts)::/) | binary(database) | binary(replicas))";
         return command::run(cargo().args(["nextest", "run", "--workspace", "--no-fail-fast", "--filterset", tests]));
     }
     let rest = ["--", "store::", "accounts::"];
     command::run(cargo().args(["test", "--package", "rankscope", "--lib", "--no-fail-fast"]).args(rest))?;
-    command::run(cargo().args(["test", "--package", "rankscope", "--test", "database", "--no-fail-fast"]))
+    let binaries = ["--test", "database", "--test", "replicas"];
+    command::run(cargo().args(["test", "--package", "rankscope", "--no-fail-fast"]).args(binaries))
 }
 
 /// Installed already, or from its source with the versions it was released with.

@@ -30,6 +30,20 @@ pub enum SetUpFor {
 }
 
 impl Accounts {
+    /// One more link for the first administrator, beside those of other servers on the same database.
+    pub async fn one_more_first_link(&self) -> Result<String, StoreError> {
+        let (secret, at) = (new_secret(), now());
+        sqlx::query(
+            "INSERT INTO set_up_links (secret_sha256, user_id, created_at, expires_at) VALUES ($1, NULL, $2, $3)",
+        )
+        .bind(hash(&secret))
+        .bind(at.0)
+        .bind(after(at, FIRST_LINK))
+        .execute(&self.pool)
+        .await?;
+        Ok(secret)
+    }
+
     /// A new link for a user, or for the first administrator. Earlier ones for the same end.
     pub async fn new_set_up_link(&self, user: Option<&str>) -> Result<String, StoreError> {
         let (secret, at) = (new_secret(), now());
@@ -176,6 +190,16 @@ mod tests {
         let late = accounts.new_set_up_link(None).await.unwrap();
         assert_eq!(accounts.use_set_up_link(&late, "mallory", PASSWORD.into()).await.unwrap(), None);
         assert_eq!(accounts.users().await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn each_server_has_a_first_link_and_together_they_make_one_administrator() {
+        let (_folder, accounts) = accounts().await;
+        let one = accounts.one_more_first_link().await.unwrap();
+        let other = accounts.one_more_first_link().await.unwrap();
+        assert_eq!(accounts.set_up_for(&one).await.unwrap(), Some(SetUpFor::FirstAdmin));
+        assert!(accounts.use_set_up_link(&other, "ada", PASSWORD.into()).await.unwrap().is_some());
+        assert_eq!(accounts.use_set_up_link(&one, "mallory", PASSWORD.into()).await.unwrap(), None);
     }
 
     #[tokio::test]

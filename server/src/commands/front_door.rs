@@ -57,8 +57,9 @@ fn read_secret(path: &Path) -> anyhow::Result<String> {
     Ok(secret.to_owned())
 }
 
-/// Prints the link for the first administrator, if one is needed, and warns of what is open.
-pub async fn announce(args: &ServeArgs, gate: &Gate, address: SocketAddr) -> anyhow::Result<()> {
+/// Prints the link for the first administrator, if one is needed, and warns of what is open. `has_others`: other servers
+/// may have printed a link too, which goes on to work.
+pub async fn announce(args: &ServeArgs, gate: &Gate, address: SocketAddr, has_others: bool) -> anyhow::Result<()> {
     let is_local = address.ip().is_loopback();
     let is_https = args.public_url.as_ref().is_some_and(|url| url.to_string().starts_with("https://"));
     if gate.accounts.is_set_up().await? {
@@ -81,7 +82,11 @@ pub async fn announce(args: &ServeArgs, gate: &Gate, address: SocketAddr) -> any
         ),
         WithoutUsers::Open => {}
         WithoutUsers::SetUp => {
-            let secret = gate.accounts.new_set_up_link(None).await?;
+            let secret = if has_others {
+                gate.accounts.one_more_first_link().await?
+            } else {
+                gate.accounts.new_set_up_link(None).await?
+            };
             let base =
                 args.public_url.as_ref().map_or_else(|| format!("http://{}", reachable(address)), ToString::to_string);
             println!("There is no administrator yet, so nothing else is served. Make the first one here:");

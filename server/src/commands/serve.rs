@@ -24,6 +24,9 @@ const LAST_GRACE: Duration = Duration::from_secs(3);
 /// How often it is tried to remove what could not be removed.
 const CLEARS_EVERY: Duration = Duration::from_mins(1);
 
+/// The same where other servers may have ended amid an upload.
+const LOOKS_AFTER_OTHERS: Duration = Duration::from_secs(5);
+
 /// A shorter token for agents could be guessed.
 const SHORTEST_TOKEN: usize = 16;
 
@@ -50,12 +53,15 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         Limits { max_file_bytes: args.max_file_bytes, max_request_bytes: args.max_request_bytes, ..Limits::default() };
     let url = args.database_url.as_ref();
     let bucket = args.objects.bucket();
-    let store = Store::open_with(&args.data, url, bucket.as_ref()).await.with_context(|| opening(&args.data, url))?;
+    // With the rows in a database and the files in a bucket nothing is left that only one server could have.
+    let opened = match (url, &bucket) {
+        (Some(url), Some(bucket)) => Store::open_replica(&args.data, url, bucket).await,
+        _ => Store::open_with(&args.data, url, bucket.as_ref()).await,
+    };
+    let store = opened.with_context(|| opening(&args.data, url))?;
     let token = args.agent_token_file.as_deref().map(read_token).transpose()?;
     let options = LiveOptions { keep_bytes: args.live_keep_bytes, token };
-    let folder = args.data.join("live");
-    let live =
-        tokio::task::spawn_blocking(move || Live::open(&folder, options)).await?.context("opening the live data")?;
+    let live = live(&args.data, &store, options).await.context("opening the live data")?;
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
     let address = listener.local_addr()?;
     let gate = Arc::new(front_door::gate(args, &store));
@@ -74,9 +80,13 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     }
     let held = Arc::clone(&service);
     let clearing = tokio::spawn(async move {
+        let every = if held.store.replica().is_some() { LOOKS_AFTER_OTHERS } else { CLEARS_EVERY };
         loop {
-            tokio::time::sleep(CLEARS_EVERY).await;
+            tokio::time::sleep(every).await;
             held.store.clear_unfinished().await;
+            if let Err(error) = held.store.clear_after_others().await {
+                tracing::warn!(%error, "what other servers may have left behind could not be looked for");
+            }
         }
     });
     let frames = tokio::spawn(Arc::clone(&live).make_frames());
@@ -88,7 +98,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     let stop = stop_signal()?;
     // Tests and scripts wait for this line.
     println!("Rankscope serves http://{address} (data in {})", args.data.display());
-    front_door::announce(args, &gate, address).await?;
+    front_door::announce(args, &gate, address, service.store.replica().is_some()).await?;
     let wanted =
         own_gpus::Wanted { library: args.nvml_library.clone(), proc: args.proc.clone(), sample: !args.no_sampler };
     let into = Arc::clone(&live);
@@ -120,7 +130,7 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     clearing.abort();
     following.abort();
     frames.abort();
-    if timeout(LAST_GRACE, tokio::task::spawn_blocking(move || live.close())).await.is_err() {
+    if timeout(LAST_GRACE, live.close()).await.is_err() {
         tracing::warn!("live data that were still being written were cut off; what was acknowledged is kept");
     }
     if timeout(LAST_GRACE, service.store.close()).await.is_err() {
@@ -136,6 +146,22 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         (Ok(()), Some(url)) => Err(StoreError::Served(url.clone()).into()),
         _ => Ok(()),
     }
+}
+
+/// Live data: in the data folder, or what all replicas have in common.
+async fn live(data: &Path, store: &Store, options: LiveOptions) -> anyhow::Result<Arc<Live>> {
+    let folder = data.join("live");
+    let Some(place) = store.live_place() else {
+        return Ok(tokio::task::spawn_blocking(move || Live::open(&folder, options)).await??);
+    };
+    if folder.exists() {
+        tracing::warn!(
+            folder = %folder.display(),
+            "live samples of the time before the database and the bucket are not used any more; the folder may go"
+        );
+    }
+    tracing::info!("live data are in the database, and other servers may share it and the bucket");
+    Ok(Live::open_shared(place, options).await?)
 }
 
 /// A token from its file, without the line's end.

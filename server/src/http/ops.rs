@@ -16,7 +16,7 @@ pub async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Database and object store answer.
+/// Database and object store answer, and what other servers take in is seen here.
 pub async fn readyz(State(state): State<AppState>) -> Result<&'static str> {
     let answered = state.service.store.check().await;
     answered.map_err(|error| {
@@ -26,6 +26,10 @@ pub async fn readyz(State(state): State<AppState>) -> Result<&'static str> {
         };
         Problem::new(ProblemKind::Unavailable, detail).because(error)
     })?;
+    if state.live.as_ref().is_some_and(|live| !live.is_current()) {
+        let detail = "What agents send to other servers could not be read for a while.";
+        return Err(Problem::new(ProblemKind::Unavailable, detail));
+    }
     Ok("ready\n")
 }
 

@@ -4,16 +4,21 @@
 use super::{Live, counters::Watcher, lock, view};
 use futures_util::{Stream, stream};
 use rankscope_model::{DeviceStatus, NodeStatus, RunStanding};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
-use tokio::{sync::watch, time::sleep};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 
 /// Time between frames.
 const FRAME: Duration = Duration::from_millis(400);
+/// What the replica that leads has begun is known to the others by then.
+const KNOWN_WITHIN: Duration = Duration::from_secs(5);
 /// Time between signs of life, so that a lost connection shows.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Notices that are kept for browsers that come back.
@@ -28,7 +33,7 @@ struct Frame {
 }
 
 /// Something worth a notice.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     /// Position among the notices of the run.
     pub number: u64,
@@ -37,12 +42,12 @@ pub struct Notice {
     /// What, in a sentence.
     pub text: String,
     /// When it stood no longer, if it does not now.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<i64>,
 }
 
 /// How a run stands.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunTick {
     /// Counts changes.
     pub revision: u64,
@@ -143,6 +148,22 @@ impl Hub {
             tick.notices.drain(..surplus);
         });
         runs.retain(|_, sender| !sender.borrow().ended);
+    }
+
+    /// How all runs stand that are told about now.
+    pub fn ticks(&self) -> Vec<(String, RunTick)> {
+        lock(&self.runs).iter().map(|(run, ticks)| (run.clone(), ticks.borrow().clone())).collect()
+    }
+
+    /// Tells the listeners of a run how it stands, as another replica has said it. Returns whether that is news.
+    pub fn set(&self, run: &str, tick: RunTick) -> bool {
+        let mut runs = lock(&self.runs);
+        let sender = runs.entry(run.to_owned()).or_insert_with(|| watch::channel(RunTick::default()).0);
+        sender.send_if_modified(|now| {
+            let is_news = *now != tick;
+            *now = tick;
+            is_news
+        })
     }
 
     /// How a run that is told about now stands.
@@ -322,6 +343,24 @@ impl Live {
                 return Some((format!("id: {id}\nevent: nodes\ndata: {data}\n\n"), listener));
             }
         })
+    }
+
+    /// The same of a run that goes on and is not known here yet, because another replica has just begun it.
+    pub async fn run_events_soon(
+        self: &Arc<Self>,
+        run: &str,
+        since: Option<u64>,
+    ) -> Option<impl Stream<Item = String> + Send + use<>> {
+        self.shared()?;
+        let known = async {
+            loop {
+                if let Some(events) = self.run_events(run, since) {
+                    return events;
+                }
+                sleep(FRAME).await;
+            }
+        };
+        timeout(KNOWN_WITHIN, known).await.ok()
     }
 
     /// Events of one run that goes on; ends when the run does. `None` for a run that is not followed.

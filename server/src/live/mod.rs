@@ -1,7 +1,8 @@
 //! Live data: what agents and probes send is kept, becomes state, is shown, and becomes runs.
 //!
 //! Where to look first: [`batch`] for what is accepted, [`writer`] for the way to the disk, [`state`] for what lines
-//! mean, [`view`] and [`hub`] for what browsers see, [`runs`] for how a job becomes a run. Knows no route.
+//! mean, [`view`] and [`hub`] for what browsers see, [`runs`] for how a job becomes a run, [`shared`] for what several
+//! servers have in common. Knows no route.
 
 pub use hub::{Notice, ended_event};
 pub use runs::{Follower, follow};
@@ -21,6 +22,7 @@ mod probe_lines;
 mod record;
 mod removed;
 mod runs;
+mod shared;
 mod sources;
 pub mod state;
 mod tellings;
@@ -32,7 +34,7 @@ mod webhook;
 mod window;
 mod writer;
 
-use crate::store::now;
+use crate::store::{LivePlace, StoreError, now};
 use batch::{Batch, BatchError, Lines, Sender};
 use bytes::Bytes;
 use counters::{Counters, Standing};
@@ -40,6 +42,7 @@ use flate2::{Compression, write::GzEncoder};
 use hub::Hub;
 use rankscope_model::{LiveBatch, LiveLine, LiveRunRef, NodeStatus, RunStanding};
 use removed::Removed;
+use shared::Shared;
 use state::State;
 use std::{
     collections::{BTreeSet, HashMap},
@@ -113,10 +116,27 @@ pub enum NotRemoved {
     /// It still speaks: it would be back with its next batch.
     Speaks,
     /// That it is removed could not be written.
-    Failed(io::Error),
+    Failed(StoreError),
 }
 
-/// Live data of one data folder.
+/// Where batches are kept.
+#[derive(Debug)]
+enum Kept {
+    /// In the data folder, by a server that is alone.
+    InFolder(Arc<OwnFolder>),
+    /// In the database, by all replicas.
+    Shared(Arc<Shared>),
+}
+
+/// A folder and the thread that writes into it.
+#[derive(Debug)]
+struct OwnFolder {
+    path: PathBuf,
+    removed: Mutex<Removed>,
+    writer: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+/// Live data of one server.
 #[derive(Debug)]
 pub struct Live {
     options: LiveOptions,
@@ -124,14 +144,12 @@ pub struct Live {
     /// The run of each job, by the job's key.
     runs: Mutex<HashMap<String, LiveRunRef>>,
     silent: Mutex<BTreeSet<String>>,
-    removed: Mutex<Removed>,
     turned_away: Mutex<TurnedAway>,
     hub: Hub,
     counters: Arc<Counters>,
-    folder: PathBuf,
+    kept: Kept,
     changed: watch::Receiver<u64>,
     queue: Mutex<Option<mpsc::Sender<Job>>>,
-    writer: Mutex<Option<std::thread::JoinHandle<()>>>,
     budget: Semaphore,
     unpacking: Semaphore,
 }
@@ -146,22 +164,55 @@ impl Live {
         let (state, counters) = (writer.state(), writer.counters());
         let (queue, jobs) = mpsc::channel(QUEUE);
         let writer = std::thread::Builder::new().name("live-log".into()).spawn(move || writer.run(jobs))?;
-        Ok(Arc::new(Self {
+        let folder =
+            OwnFolder { path: folder.to_path_buf(), removed: Mutex::new(removed), writer: Mutex::new(Some(writer)) };
+        Ok(Self::over(options, state, counters, Kept::InFolder(Arc::new(folder)), changes, queue))
+    }
+
+    /// Live data that this server has in common with others.
+    pub async fn open_shared(place: LivePlace, options: LiveOptions) -> Result<Arc<Self>, StoreError> {
+        let (changed, changes) = watch::channel(0);
+        let (queue, jobs) = mpsc::channel(QUEUE);
+        let shared = Shared::open(place, options.keep_bytes, changed, jobs).await?;
+        let (state, counters) = (shared.state(), shared.counters());
+        Ok(Self::over(options, state, counters, Kept::Shared(shared), changes, queue))
+    }
+
+    fn over(
+        options: LiveOptions,
+        state: Arc<Mutex<State>>,
+        counters: Arc<Counters>,
+        kept: Kept,
+        changed: watch::Receiver<u64>,
+        queue: mpsc::Sender<Job>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
             options,
             state,
             runs: Mutex::default(),
             silent: Mutex::default(),
-            removed: Mutex::new(removed),
             turned_away: Mutex::default(),
             hub: Hub::new(),
             counters,
-            folder: folder.to_path_buf(),
-            changed: changes,
+            kept,
+            changed,
             queue: Mutex::new(Some(queue)),
-            writer: Mutex::new(Some(writer)),
             budget: Semaphore::new(BUDGET_KIB),
             unpacking: Semaphore::new(UNPACKED_AT_ONCE),
-        }))
+        })
+    }
+
+    /// What it has in common with other servers, if it has.
+    fn shared(&self) -> Option<&Arc<Shared>> {
+        match &self.kept {
+            Kept::InFolder(_) => None,
+            Kept::Shared(shared) => Some(shared),
+        }
+    }
+
+    /// Whether what others send is seen here; a server that is alone sees all there is.
+    pub fn is_current(&self) -> bool {
+        self.shared().is_none_or(|shared| shared.is_current())
     }
 
     /// What senders must show.
@@ -293,9 +344,8 @@ impl Live {
     }
 
     /// Removes a node that is silent. Its runs stay, and it is there again as soon as its agent speaks. When this returns,
-    /// it is gone over a restart too. Blocks.
-    pub fn remove_node(&self, name: &str) -> Result<(), NotRemoved> {
-        let mut removed = lock(&self.removed);
+    /// it is gone over a restart too.
+    pub async fn remove_node(&self, name: &str) -> Result<(), NotRemoved> {
         let at = now().0;
         {
             let state = lock(&self.state);
@@ -304,10 +354,18 @@ impl Live {
                 return Err(NotRemoved::Speaks);
             }
         }
-        removed.add(&self.folder, name, at).map_err(NotRemoved::Failed)?;
-        // What arrived meanwhile brings it back.
-        lock(&self.state).remove_unless_heard_after(name, at);
-        Ok(())
+        match &self.kept {
+            Kept::Shared(shared) => shared.remove(name, at).await.map_err(NotRemoved::Failed),
+            Kept::InFolder(folder) => {
+                let (folder, node) = (Arc::clone(folder), name.to_owned());
+                let written = tokio::task::spawn_blocking(move || lock(&folder.removed).add(&folder.path, &node, at));
+                let written = written.await.map_err(|error| NotRemoved::Failed(StoreError::Task(error.to_string())))?;
+                written.map_err(|error| NotRemoved::Failed(error.into()))?;
+                // What arrived meanwhile brings it back.
+                lock(&self.state).remove_unless_heard_after(name, at);
+                Ok(())
+            }
+        }
     }
 
     /// All nodes as they are now, and the position from which on events tell what changes.
@@ -350,7 +408,8 @@ impl Live {
                 runs,
             }
         };
-        self.counters.render(standing)
+        let shared = self.shared().map(|shared| shared.metrics());
+        self.counters.render(standing) + &shared.unwrap_or_default()
     }
 
     /// How a run stands whose job goes on, as far as is known.
@@ -368,11 +427,17 @@ impl Live {
         self.changed.clone()
     }
 
-    /// Takes nothing more in, and waits until what was taken is on disk. Blocks.
-    pub fn close(&self) {
+    /// Takes nothing more in, and waits until what was taken is kept.
+    pub async fn close(&self) {
         drop(lock(&self.queue).take());
-        if let Some(writer) = lock(&self.writer).take() {
-            let _ = writer.join();
+        match &self.kept {
+            Kept::Shared(shared) => shared.close().await,
+            Kept::InFolder(folder) => {
+                let writer = lock(&folder.writer).take();
+                if let Some(writer) = writer {
+                    let _ = tokio::task::spawn_blocking(move || writer.join()).await;
+                }
+            }
         }
     }
 }
@@ -447,6 +512,6 @@ mod tests {
         let metrics = live.metrics();
         assert!(metrics.contains("rankscope_live_lines_total 203"), "{metrics}");
         drop(turns);
-        tokio::task::spawn_blocking(move || live.close()).await.unwrap();
+        live.close().await;
     }
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     errors::{Problem, ProblemKind},
-    service::Service,
+    service::{Service, to_the_end},
     store::{LiveEvent, LiveStep, new_id, now},
 };
 use rankscope_diagnosis::Policy;
@@ -97,22 +97,48 @@ struct OpenRun {
     standing: RunStanding,
 }
 
-/// Follows the jobs until the server ends.
+/// Follows the jobs until the server ends. Of several replicas the one that leads does; the others show what it finds.
 pub async fn follow(follower: Follower) {
-    let mut open: HashMap<String, OpenRun> = HashMap::new();
-    match follower.service.store.open_live_runs().await {
-        Ok(rows) => {
-            for row in rows {
-                let tellings = follower.remembered(&row.run).await;
-                let run = OpenRun { is_new: false, tellings, ..OpenRun::new(row.run.clone()) };
-                // Of two for one job, as an older version may have left them, the newer goes on.
-                if let Some(older) = open.insert(row.key.clone(), run) {
-                    follower.end_without(&older.id).await;
-                }
-                follower.live.hub.tick(&row.run, |_| {});
+    let Some(shared) = follower.live.shared() else { return follow_on(&follower).await };
+    let mut leads = shared.place().leads.clone();
+    let leading = async {
+        loop {
+            // Whoever tells it ends with the server.
+            if leads.wait_for(|leads| *leads).await.is_err() {
+                return;
             }
+            // Whatever happened in between: another may have begun runs, so all is read anew.
+            let ends = tokio::select! {
+                () = follow_on(&follower) => true,
+                changed = leads.changed() => changed.is_err(),
+            };
+            if ends {
+                return;
+            }
+            tracing::warn!("this server leads no longer; another makes the runs of live jobs");
         }
-        Err(error) => tracing::error!(%error, "runs that went on could not be read"),
+    };
+    tokio::join!(leading, shared.share_runs(&follower.live, &follower.service));
+}
+
+async fn follow_on(follower: &Follower) {
+    let mut open: HashMap<String, OpenRun> = HashMap::new();
+    let rows = loop {
+        match follower.service.store.open_live_runs().await {
+            Ok(rows) => break rows,
+            // Without them a second run would begin for each job.
+            Err(error) => tracing::error!(%error, "runs that went on could not be read; it is tried again"),
+        }
+        tokio::time::sleep(LOOK).await;
+    };
+    for row in rows {
+        let tellings = follower.remembered(&row.run).await;
+        let run = OpenRun { is_new: false, tellings, ..OpenRun::new(row.run.clone()) };
+        // Of two for one job, as an older version may have left them, the newer goes on.
+        if let Some(older) = open.insert(row.key.clone(), run) {
+            follower.end_without(&older.id).await;
+        }
+        follower.live.hub.tick(&row.run, |_| {});
     }
     if let Some(webhook) = &follower.webhook {
         follower.tell_unsent(webhook).await;
@@ -375,7 +401,14 @@ impl Follower {
             let info = RunInfo { id: run.id.clone(), title: title(key, job), created_at: UnixMicros(started) };
             (info, LiveStep::Begin { key: key.to_owned(), started: began })
         });
-        match self.service.keep_live_run(&run.id, begin, texts, ended).await {
+        let kept = if self.live.shared().is_some() {
+            // To its end, also if this replica leads no longer: what is half kept would have to be cleared up.
+            let (service, id) = (Arc::clone(&self.service), run.id.clone());
+            to_the_end(async move { service.keep_live_run(&id, begin, texts, ended).await }).await
+        } else {
+            self.service.keep_live_run(&run.id, begin, texts, ended).await
+        };
+        match kept {
             Ok(report) => {
                 run.is_new = false;
                 run.evidence = job.evidence;
@@ -509,14 +542,24 @@ impl Follower {
                 named.insert(key.clone(), LiveRunRef { id: run.id.clone(), title: row.run.title });
             }
         }
+        self.live.name_runs(named);
+    }
+}
+
+impl Live {
+    /// The run of each job, by the job's key: lets the nodes' pages lead there.
+    pub(super) fn name_runs(&self, named: HashMap<String, LiveRunRef>) {
         let changed = {
-            let mut known = lock(&self.live.runs);
+            let mut known = lock(&self.runs);
             let changed: BTreeSet<String> =
                 named.keys().chain(known.keys()).filter(|key| named.get(*key) != known.get(*key)).cloned().collect();
             *known = named;
             changed
         };
-        let mut state = lock(&self.live.state);
+        if changed.is_empty() {
+            return;
+        }
+        let mut state = lock(&self.state);
         let nodes: Vec<String> = state
             .nodes()
             .iter()

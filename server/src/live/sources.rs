@@ -49,7 +49,21 @@ pub enum Judged {
     },
 }
 
+/// A source, the last line that is kept of it, when it was heard of, and the node of an agent.
+pub type Kept = (String, u64, i64, Option<String>);
+
 impl Sources {
+    /// Of sources that are kept elsewhere.
+    pub fn of(kept: impl Iterator<Item = Kept>) -> Self {
+        let known = |(source, acknowledged, heard, node)| (source, Known { acknowledged, heard, node });
+        Self { known: kept.map(known).collect() }
+    }
+
+    /// The same the other way round.
+    pub fn into_kept(self) -> impl Iterator<Item = Kept> {
+        self.known.into_iter().map(|(source, known)| (source, known.acknowledged, known.heard, known.node))
+    }
+
     /// Judges a batch. A source that is not known may begin anywhere: what it sent before was kept by a server that
     /// has lost it since, and the source no longer has it.
     pub fn judge(&self, batch: &Batch) -> Judged {

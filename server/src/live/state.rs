@@ -291,6 +291,24 @@ impl State {
         }
     }
 
+    /// Goes on as another state, for instance one that was written down by another server: of all nodes everything has
+    /// changed.
+    pub fn go_on_as(&mut self, other: Self) {
+        let version = self.version.max(other.version).saturating_add(1);
+        let Self { nodes: before, gone, .. } = std::mem::replace(self, other);
+        self.version = version;
+        for node in self.nodes.values_mut() {
+            (node.version, node.shape, node.evidence) = (version, version, version);
+        }
+        for probe in self.probes.values_mut() {
+            probe.evidence = version;
+        }
+        self.gone = gone;
+        self.gone.retain(|name, _| !self.nodes.contains_key(name));
+        let gone = before.into_keys().filter(|name| !self.nodes.contains_key(name)).map(|name| (name, version));
+        self.gone.extend(gone.collect::<Vec<_>>());
+    }
+
     fn remove(&mut self, name: &str) {
         self.version += 1;
         self.nodes.remove(name);

@@ -2,18 +2,24 @@
 //! stand as they came. What is no longer there, or came too late to be found, is left to the reduced course.
 
 use super::{
-    Live,
+    Kept, Live,
     batch::{self, Lines, Sender},
     lock, log, plausible,
     state::Node,
 };
-use crate::series::{Column, QuantitySeries, Window};
+use crate::{
+    series::{Column, QuantitySeries, Window},
+    store::{Entry, LiveLog, StoreError, in_time},
+};
+use futures_util::TryStreamExt;
 use rankscope_model::{Bytes, LiveNode, LiveRecord, Quantity, SeriesAxis, Subject};
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     ops::ControlFlow,
-    path::PathBuf,
+    path::Path,
+    pin::pin,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -25,11 +31,14 @@ const MOST_SAMPLES: usize = 4 << 20;
 const LATE: i64 = 900_000_000;
 /// A clock of a node may be ahead of ours by so much.
 const AHEAD: i64 = 60_000_000;
+/// Batches of the log of all replicas that are read at once.
+const AT_ONCE: usize = 256;
+/// The next one comes within this, or the database does not answer.
+const NEXT_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where to look, and for what.
 #[derive(Debug, Clone)]
 struct Wanted {
-    folder: PathBuf,
     nodes: BTreeMap<String, Part>,
 }
 
@@ -51,6 +60,16 @@ impl Wanted {
 
     fn to(&self) -> i64 {
         self.nodes.values().map(|part| part.to).max().unwrap_or(i64::MIN)
+    }
+
+    /// Batches that arrived before this hold nothing of it.
+    fn earliest(&self) -> i64 {
+        self.from().saturating_sub(AHEAD)
+    }
+
+    /// The same of those that arrived after this.
+    fn latest(&self) -> i64 {
+        self.to().saturating_add(LATE)
     }
 }
 
@@ -98,20 +117,26 @@ impl Live {
                 let named = |node: &Node| homes(node).into_iter().filter(|(_, rank)| ranks.contains(rank)).collect();
                 of_job().filter_map(|(name, node)| Some((name.clone(), part(node, named(node))?))).collect()
             };
-            Wanted { folder: self.folder.clone(), nodes }
+            Wanted { nodes }
         };
         let (from, to) = (wanted.from(), wanted.to());
         if from >= to || to.saturating_sub(from) > MOST {
             return None;
         }
-        let read = tokio::task::spawn_blocking(move || samples(&wanted)).await;
+        let read = match &self.kept {
+            Kept::Shared(shared) => shared_samples(wanted, &shared.place().log).await,
+            Kept::InFolder(folder) => {
+                let folder = Arc::clone(folder);
+                let read = tokio::task::spawn_blocking(move || samples(wanted, &folder.path)).await;
+                read.map_err(|error| StoreError::Task(error.to_string())).and_then(|read| Ok(read?))
+            }
+        };
         let columns = match read {
-            Ok(Ok(columns)) => columns,
-            Ok(Err(error)) => {
+            Ok(columns) => columns,
+            Err(error) => {
                 tracing::warn!(%error, "the live log could not be read again; the reduced course is shown");
                 return None;
             }
-            Err(_) => return None,
         };
         if !columns.iter().any(|column| column.x.len() > 1) {
             return None;
@@ -157,27 +182,72 @@ fn completed(full: Column, shown: &QuantitySeries) -> Column {
 }
 
 /// Samples by card, each once and in order of time.
-fn samples(wanted: &Wanted) -> io::Result<Vec<Column>> {
-    let earliest = wanted.from().saturating_sub(AHEAD);
+fn samples(wanted: Wanted, folder: &Path) -> io::Result<Vec<Column>> {
+    let (earliest, latest) = (wanted.earliest(), wanted.latest());
     let since = u64::try_from(earliest).map_or(SystemTime::UNIX_EPOCH, |micros| {
         // A second for clocks of files that are coarser than ours.
         SystemTime::UNIX_EPOCH + Duration::from_micros(micros).saturating_sub(Duration::from_secs(1))
     });
-    let latest = wanted.to().saturating_add(LATE);
-    let mut found: BTreeMap<Subject, Vec<(i64, u64)>> = BTreeMap::new();
-    let mut count = 0usize;
-    let is_wanted = |head: &log::FrameHead| {
-        head.received > latest || (wanted.nodes.contains_key(&head.owner) && head.received >= earliest)
-    };
-    log::look_back(&wanted.folder, since, &is_wanted, &mut |head, body| {
+    let nodes: BTreeSet<String> = wanted.nodes.keys().cloned().collect();
+    let is_wanted =
+        |head: &log::FrameHead| head.received > latest || (nodes.contains(&head.owner) && head.received >= earliest);
+    let mut found = Found::of(wanted);
+    log::look_back(folder, since, &is_wanted, &mut |head, body| {
         if head.received > latest {
             return ControlFlow::Break(());
         }
-        let Some(Part { names, info, from, to }) = wanted.nodes.get(&head.owner) else {
+        found.take(&head.owner, head.received, head.known, head.gzip, &body)
+    })?;
+    Ok(found.columns())
+}
+
+/// The same out of the log of all replicas.
+async fn shared_samples(wanted: Wanted, log: &LiveLog) -> Result<Vec<Column>, StoreError> {
+    let nodes: Vec<String> = wanted.nodes.keys().cloned().collect();
+    let mut entries = pin!(log.of_owners(&nodes, wanted.earliest(), wanted.latest()));
+    let mut found = Found::of(wanted);
+    let mut is_over = false;
+    while !is_over {
+        let mut group = Vec::with_capacity(AT_ONCE);
+        while group.len() < AT_ONCE
+            && let Some((_, entry)) = in_time(NEXT_WITHIN, entries.try_next()).await?
+        {
+            group.push(entry);
+        }
+        is_over = group.len() < AT_ONCE;
+        let taken = tokio::task::spawn_blocking(move || {
+            let take = |entry: &Entry| {
+                found.take(&entry.owner, entry.received, entry.known, entry.gzip, &entry.body).is_break()
+            };
+            let has_enough = group.iter().any(take);
+            (found, has_enough)
+        });
+        let has_enough;
+        (found, has_enough) = taken.await.map_err(|error| StoreError::Task(error.to_string()))?;
+        is_over |= has_enough;
+    }
+    Ok(found.columns())
+}
+
+/// What was found so far.
+struct Found {
+    wanted: Wanted,
+    courses: BTreeMap<Subject, Vec<(i64, u64)>>,
+    count: usize,
+}
+
+impl Found {
+    fn of(wanted: Wanted) -> Self {
+        Self { wanted, courses: BTreeMap::new(), count: 0 }
+    }
+
+    /// Takes what a batch has; says whether there is room for more.
+    fn take(&mut self, owner: &str, received: i64, known: Option<u64>, gzip: bool, body: &[u8]) -> ControlFlow<()> {
+        let Some(Part { names, info, from, to }) = self.wanted.nodes.get(owner) else {
             return ControlFlow::Continue(());
         };
-        let Ok(mut batch) = batch::read(&body, head.gzip) else { return ControlFlow::Continue(()) };
-        if let Some(known) = head.known {
+        let Ok(mut batch) = batch::read(body, gzip) else { return ControlFlow::Continue(()) };
+        if let Some(known) = known {
             batch.keep_after(known);
         }
         let (Sender::Agent(_), Lines::Agent(lines)) = (&batch.sender, &batch.lines) else {
@@ -186,29 +256,32 @@ fn samples(wanted: &Wanted) -> io::Result<Vec<Column>> {
         for line in lines {
             // The log has what was sent; what cannot be is left out of the drawing, as it was of the state.
             let mut refused = plausible::RefusedByKind::new();
-            let Some(line) = plausible::sift(line, info, head.received, &mut refused) else { continue };
+            let Some(line) = plausible::sift(line, info, received, &mut refused) else { continue };
             let LiveRecord::Memory(memory) = &line.record else { continue };
             for column in &memory.devices {
                 let Some(name) = names.get(&column.subject) else { continue };
-                let course = found.entry(*name).or_default();
+                let course = self.courses.entry(*name).or_default();
                 for (used, dt) in column.used.iter().zip(&memory.dt_us) {
                     let time = line.t.0.saturating_add(i64::from(*dt));
                     if let Some(used) = used.filter(|_| (*from..=*to).contains(&time)) {
                         course.push((time, used.0));
-                        count += 1;
+                        self.count += 1;
                     }
                 }
             }
         }
-        if count < MOST_SAMPLES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    })?;
-    let column = |(subject, mut course): (Subject, Vec<(i64, u64)>)| {
-        course.sort_unstable();
-        course.dedup();
-        let (x, y) = course.into_iter().unzip();
-        Column { subject, x, y }
-    };
-    Ok(found.into_iter().map(column).collect())
+        if self.count < MOST_SAMPLES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }
+
+    fn columns(self) -> Vec<Column> {
+        let column = |(subject, mut course): (Subject, Vec<(i64, u64)>)| {
+            course.sort_unstable();
+            course.dedup();
+            let (x, y) = course.into_iter().unzip();
+            Column { subject, x, y }
+        };
+        self.courses.into_iter().map(column).collect()
+    }
 }
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ impl Writer {
         fs::create_dir_all(folder)?;
         let (from, Checkpoint { mut state, mut sources }) = newest_checkpoint(folder)?;
         state.forget_removed(removed);
-        let segment_bytes = SEGMENT_BYTES.min(keep_bytes / 8).max(64 << 10);
+        let segment_bytes = segment_bytes(keep_bytes);
         let mut unread = 0u64;
         let (log, recovered) =
             Log::open(folder, segment_bytes, from, &mut |head, body| match batch::read(&body, head.gzip) {
@@ -239,11 +239,7 @@ impl Writer {
         }
         let before = *self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
         let state = lock(&self.state);
-        let is_needed = |owner: &str| {
-            state.nodes().get(owner).is_some_and(|node| node.jobs.values().any(|job| job.gone_since.is_none()))
-                || state.probes().get(owner).is_some_and(|probe| !probe.ended)
-        };
-        match self.log.prune(self.keep_bytes, before, is_needed) {
+        match self.log.prune(self.keep_bytes, before, |owner| is_needed(&state, owner)) {
             Ok(removed) => {
                 for (segment, was_needed) in removed {
                     if was_needed {
@@ -262,17 +258,33 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whose a batch is, for deciding what may go.
+pub fn owner_of(batch: &Batch) -> &str {
+    match &batch.sender {
+        Sender::Agent(node) => node,
+        Sender::Probe(_) => &batch.source,
+    }
+}
+
+/// Whether the samples of this owner are still needed: those of jobs that still run.
+pub fn is_needed(state: &State, owner: &str) -> bool {
+    state.nodes().get(owner).is_some_and(|node| node.jobs.values().any(|job| job.gone_since.is_none()))
+        || state.probes().get(owner).is_some_and(|probe| !probe.ended)
+}
+
+/// A segment is sealed at this size, where so much is kept.
+pub fn segment_bytes(keep_bytes: u64) -> u64 {
+    SEGMENT_BYTES.min(keep_bytes / 8).max(64 << 10)
+}
+
 fn frame(job: &Job, known: Option<u64>) -> Frame<'_> {
-    let owner = match &job.batch.sender {
-        Sender::Agent(node) => node.clone(),
-        Sender::Probe(_) => job.batch.source.clone(),
-    };
+    let owner = owner_of(&job.batch).to_owned();
     let head = FrameHead { source: job.batch.source.clone(), received: job.received, gzip: job.gzip, known, owner };
     Frame { head, body: &job.body }
 }
 
 /// Gives the number of readings that were refused because they cannot be.
-fn take_in(state: &mut State, batch: &Batch, received: i64) -> u64 {
+pub fn take_in(state: &mut State, batch: &Batch, received: i64) -> u64 {
     match (&batch.sender, &batch.lines) {
         (Sender::Agent(node), Lines::Agent(lines)) => {
             return state.apply(Origin { source: &batch.source, node, received }, lines);

@@ -37,6 +37,8 @@ pub struct BucketServer {
 struct Trouble {
     /// The connection ends when this part of a file comes; 0: none.
     at_part: AtomicU32,
+    /// This part of a file is never answered; 0: none.
+    stalls_at: AtomicU32,
     /// Parts of files that came.
     parts: AtomicU32,
 }
@@ -91,6 +93,11 @@ impl BucketServer {
     /// From now on the connection ends when this part of a file comes; 0: no more.
     pub fn break_at_part(&self, part: u32) {
         self.trouble.at_part.store(part, SeqCst);
+    }
+
+    /// From now on this part of a file gets no answer; 0: no more.
+    pub fn stall_at_part(&self, part: u32) {
+        self.trouble.stalls_at.store(part, SeqCst);
     }
 
     /// Parts of files that came so far.
@@ -167,10 +174,14 @@ async fn serve(listener: TcpListener, root: &Path, trouble: Arc<Trouble>) {
                 trouble.parts.fetch_add(1, SeqCst);
             }
             let is_to_break = part > 0 && part == trouble.at_part.load(SeqCst);
+            let is_to_stall = part > 0 && part == trouble.stalls_at.load(SeqCst);
             let s3 = s3.clone();
             async move {
                 if is_to_break {
                     return Err(io::Error::other("broken off on purpose"));
+                }
+                if is_to_stall {
+                    std::future::pending::<()>().await;
                 }
                 s3.call(request.map(s3s::Body::from)).await.map_err(|error| io::Error::other(format!("{error:?}")))
             }

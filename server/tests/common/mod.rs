@@ -117,7 +117,7 @@ impl Server {
             task.abort();
             let _ = task.await;
         }
-        live.close();
+        live.close().await;
         service.store.close().await;
         drop((router, service, live));
         Self::live_in(folder, options).await

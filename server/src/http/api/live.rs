@@ -201,9 +201,7 @@ pub async fn remove_node(
 /// For the API and for the form of the page.
 pub async fn remove(state: &AppState, who: &Who, node: String) -> Result<()> {
     let live = live(state)?;
-    let name = node.clone();
-    let removed = tokio::task::spawn_blocking(move || live.remove_node(&name)).await.map_err(Problem::internal)?;
-    match removed {
+    match live.remove_node(&node).await {
         Ok(()) => {
             state.record(&who.principal, who.from, Action::NodeRemoved, &node).await;
             Ok(())
@@ -214,8 +212,7 @@ pub async fn remove(state: &AppState, who: &Who, node: String) -> Result<()> {
             Err(Problem::new(ProblemKind::StillSpeaks, detail))
         }
         Err(NotRemoved::Failed(error)) => {
-            let detail =
-                "That the node is removed could not be written down, so it was left. Look at the server's disk.";
+            let detail = "That the node is removed could not be written down, so it was left. Look at the server's disk or database.";
             Err(Problem::new(ProblemKind::Unavailable, detail).because(error))
         }
     }
@@ -259,11 +256,17 @@ pub async fn run_events(
     headers: HeaderMap,
 ) -> Result<Response> {
     let since = last_event(&headers).and_then(|id| id.parse().ok());
-    if let Some(events) = live(&state)?.run_events(&id, since) {
+    let live = live(&state)?;
+    if let Some(events) = live.run_events(&id, since) {
         return Ok(event_stream(events));
     }
-    // Whoever lost the connection before the end hears of it now.
-    if state.service.store.live_run(&id).await?.is_some() {
+    if let Some(row) = state.service.store.live_run(&id).await? {
+        if row.ended.is_none()
+            && let Some(events) = live.run_events_soon(&id, since).await
+        {
+            return Ok(event_stream(events));
+        }
+        // Whoever lost the connection before the end hears of it now.
         let report = state.service.store.report(&id, None).await?;
         let ended = ended_event(report.version, report.diagnosed_at.0);
         return Ok(event_stream(futures_util::stream::once(std::future::ready(ended))));
