@@ -18,8 +18,8 @@ use std::{
 };
 
 /// Help for what `serve` and `user` share; an attribute, because what documentation marks would be printed as marks.
-const DATABASE_URL: &str = "PostgreSQL for everything but files and live samples: postgres://user:password@host/name. \
-    Without it the database is a file in the folder";
+const DATABASE_URL: &str = "PostgreSQL for everything but files: postgres://user:password@host/name. With a bucket several \
+    servers may share it; without one live samples stay in the folder. Without it the database is a file there";
 
 /// Help for what names a bucket, which would be marked in the same way.
 const OBJECTS: &str = "Bucket for uploaded files and reports, s3://bucket/prefix: of AWS, or of a server that speaks as it \
@@ -107,7 +107,7 @@ pub struct ServeArgs {
     /// File with the token that agents and probes must show. Without it only this machine may send.
     #[arg(long, value_name = "FILE", env = "RANKSCOPE_AGENT_TOKEN_FILE")]
     pub agent_token_file: Option<PathBuf>,
-    /// Room for live samples on disk; the oldest go first, those of jobs that have ended before others.
+    /// Room for live samples on disk, or in a shared database; the oldest go first, those of jobs that have ended before others.
     #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = parse_bytes)]
     pub live_keep_bytes: u64,
     /// Address that is told, once per run, when an imbalance or a context leak is found while a job runs: a JSON text

@@ -264,6 +264,33 @@ fn manifests_fit_the_program_and_each_other() {
 }
 
 #[test]
+fn two_servers_have_all_that_one_has_and_no_volume_that_only_one_can_have() {
+    let (one, two) =
+        (Manifests::read("deploy/kubernetes/server.yaml"), Manifests::read("deploy/kubernetes/replicas.yaml"));
+    let (set, deployment) = (one.of_kind("StatefulSet"), two.of_kind("Deployment"));
+    assert_eq!(at(deployment, &["spec", "replicas"]).as_i64(), Some(2));
+    assert!(at(deployment, &["spec", "volumeClaimTemplates"]).is_badvalue());
+    assert_eq!(mounts(set), mounts(deployment));
+    let ((pod_of_one, container_of_one), (pod_of_two, container_of_two)) = (pod(set), pod(deployment));
+    for key in ["args", "ports", "securityContext", "resources", "startupProbe", "livenessProbe", "readinessProbe"] {
+        assert_eq!(container_of_one[key], container_of_two[key], "{key}");
+    }
+    assert_eq!(pod_of_one["securityContext"], pod_of_two["securityContext"]);
+    assert_eq!(one.of_kind("Service"), two.of_kind("Service"));
+    let (labels, template) = (["spec", "selector", "matchLabels"], ["spec", "template", "metadata", "labels"]);
+    assert_eq!(at(two.of_kind("PodDisruptionBudget"), &labels), at(deployment, &template));
+
+    // Both of what makes them one, and no secret that may be missing.
+    let settings = settings(text(two.of_kind("ConfigMap"), &["data", "rankscope.toml"]));
+    assert!(setting(&settings, "objects").starts_with("s3://"));
+    let credentials = place(&mounts(deployment), "bucket").join("credentials");
+    assert_eq!(Path::new(setting(&settings, "objects-credentials-file")), credentials);
+    let database = &list(container_of_two, &["env"])[0];
+    assert_eq!(text(database, &["name"]), "RANKSCOPE_DATABASE_URL");
+    assert!(!file("deploy/kubernetes/replicas.yaml").contains("optional"));
+}
+
+#[test]
 fn the_image_holds_the_program_where_all_look_for_it() {
     const KNOWN: [&str; 11] =
         ["FROM", "WORKDIR", "COPY", "RUN", "ENV", "VOLUME", "EXPOSE", "USER", "ENTRYPOINT", "CMD", "LABEL"];
@@ -307,6 +334,7 @@ fn the_documentation_shows_the_files_as_they_are() {
         ("install", "deploy/systemd/rankscope.service"),
         ("install", "deploy/Containerfile"),
         ("install", "deploy/kubernetes/server.yaml"),
+        ("install", "deploy/kubernetes/replicas.yaml"),
         ("agent", "deploy/systemd/rankscope-agent.service"),
         ("agent", "deploy/kubernetes/agent.yaml"),
     ] {
