@@ -24,19 +24,6 @@ use std::{
 const ROWS_AT_ONCE: usize = 256;
 /// What the tables of a new database hold already: a project, which the folder has too.
 const MADE_WITH_THE_TABLES: (&str, i64) = ("projects", 1);
-/// What several servers have in common beside what a folder holds: a server that is alone uses none of these tables, and
-/// they belong to the servers of the new database.
-const OF_REPLICAS: [&str; 9] = [
-    "pending",
-    "live_lease",
-    "live_head",
-    "live_batches",
-    "live_sources",
-    "live_segments",
-    "live_segment_owners",
-    "live_checkpoints",
-    "live_ticks",
-];
 /// Connections to the server: one writes, one holds.
 const CONNECTIONS: u32 = 2;
 
@@ -176,7 +163,7 @@ async fn tables(source: &Database) -> Result<Vec<Table>, StoreError> {
     // These hold nothing in a folder, and on the server what they begin with.
     names.retain(|name| !replica::TABLES.contains(&name.as_str()));
     let mut waiting = BTreeMap::new();
-    for name in names.into_iter().filter(|name| !OF_REPLICAS.contains(&name.as_str())) {
+    for name in names {
         let columns = sqlx::query("SELECT name, type FROM pragma_table_info($1) ORDER BY cid");
         let columns = columns.bind(&name).fetch_all(source.pool()).await?;
         let columns = columns.iter().map(|row| {

@@ -330,8 +330,8 @@ impl<'t> Walk<'t> {
         }
         let (begin, end) = (self.at, (1..=LONGEST).find(|offset| self.is_sign(*offset, ')'))?);
         let argument = match (self.kind(1), self.kind(3), end) {
-            (Some(Kind::Number(n)), _, 2) => n.whole,
-            (Some(Kind::Word("cuda" | "CUDA" | "device")), Some(Kind::Number(n)), 4) => n.whole,
+            (Some(Kind::Number(n)), _, 2)
+            | (Some(Kind::Word("cuda" | "CUDA" | "device")), Some(Kind::Number(n)), 4) => n.whole,
             _ => None,
         };
         self.advance(end.saturating_add(1));
