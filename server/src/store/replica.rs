@@ -315,6 +315,59 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_session_that_ends_is_taken_up_again_and_never_do_two_lead() {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(url) = url_for(folder.path()).await else {
+            println!("passed over: the embedded database has no replicas");
+            return;
+        };
+        let database = Database::at(&url, 4).await.unwrap();
+        database.migrate().await.unwrap();
+        let replicas =
+            [Replica::join(&database).await.unwrap().unwrap(), Replica::join(&database).await.unwrap().unwrap()];
+        for replica in &replicas {
+            replica.stand();
+        }
+        let allowed = async || {
+            let mut allowed = 0;
+            for replica in &replicas {
+                let mut change = database.begin().await.unwrap();
+                allowed += u32::from(replica.must_lead(&mut change).await.is_ok());
+                change.rollback().await.unwrap();
+            }
+            allowed
+        };
+        let one_leads = async || {
+            let until = Instant::now() + Duration::from_secs(30);
+            while replicas.iter().filter(|replica| *replica.leads().borrow()).count() != 1 {
+                assert!(allowed().await <= 1 && Instant::now() < until);
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        one_leads().await;
+        for _ in 0..3 {
+            // Ends the session of whoever leads, as a database does that ends.
+            let sql = "SELECT COUNT(pg_terminate_backend(l.pid)) FROM pg_locks l WHERE l.locktype = 'advisory' \
+                AND l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+                AND l.objid = CAST(CAST(hashtext('rankscope leader ' || current_schema()) AS BIT(32)) AS BIGINT)::oid";
+            let ended: i64 = sqlx::query_scalar(sql).fetch_one(database.pool()).await.unwrap();
+            assert_eq!(ended, 1);
+            // It goes on to believe that it leads until it looks.
+            sleep(Duration::from_millis(300)).await;
+            assert_eq!(allowed().await, 1);
+            sleep(3 * LOOK).await;
+            one_leads().await;
+            for replica in &replicas {
+                let mut change = database.begin().await.unwrap();
+                assert_eq!(replica.must_lead(&mut change).await.is_ok(), *replica.leads().borrow());
+                change.rollback().await.unwrap();
+                let id = replica.id();
+                assert!(!replicas[0].is_gone(id).await.unwrap() && !replicas[1].is_gone(id).await.unwrap());
+            }
+        }
+    }
+
+    #[tokio::test]
     async fn a_run_is_changed_by_one_replica_at_a_time() {
         let folder = tempfile::tempdir().unwrap();
         let Some(url) = url_for(folder.path()).await else {
