@@ -5,7 +5,10 @@
 
 mod common;
 
-use common::live::{MIB, batch, gzip, node, now};
+use common::{
+    live::{MIB, batch, gzip, node, now},
+    percentile,
+};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -144,10 +147,6 @@ fn answer(reader: &mut impl BufRead) -> u16 {
     let mut body = vec![0; length];
     reader.read_exact(&mut body).unwrap();
     status
-}
-
-fn percentile(sorted: &[Duration], percent: usize) -> Duration {
-    sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
 }
 
 #[test]

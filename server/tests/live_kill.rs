@@ -5,8 +5,8 @@
 
 mod common;
 
-use common::live::{batch, gzip, now};
-use serde_json::{Value, json};
+use common::live::{batch, gzip, losses};
+use serde_json::Value;
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
@@ -24,6 +24,8 @@ use std::{
 const AGENTS: usize = 4;
 /// Lines of a batch; each stands for itself: it brings one process into being.
 const LINES: u64 = 5;
+/// Words in a line that nothing compresses.
+const WORDS: u64 = 40;
 
 struct Serving {
     child: Child,
@@ -78,24 +80,15 @@ struct Sent {
     acknowledged: Option<u64>,
 }
 
-/// Each line is a loss of exactly one sample, so the node's sum of losses counts the lines that were taken in: one that
-/// is missing or counted twice shows.
-fn lines(first: u64) -> Vec<(i64, Value)> {
-    let t = now();
-    // Incompressible, so that segments fill.
-    let noise = |n: u64| {
-        let word = |i: u64| format!("{:016x}", (n * 40 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        (0..40).map(word).collect::<Vec<_>>().concat()
-    };
-    (first..first + LINES)
-        .map(|n| (t, json!({"type": "dropped", "first": n, "last": n, "samples": 1, "noise": noise(n)})))
-        .collect()
-}
-
 fn load(address: &str, agent: usize, sent: &Mutex<Sent>, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let first = sent.lock().unwrap().acknowledged.map_or(0, |last| last + 1);
-        let body = gzip(&batch(&format!("agent-{agent}"), &format!("node-{agent}"), first, &lines(first)));
+        let body = gzip(&batch(
+            &format!("agent-{agent}"),
+            &format!("node-{agent}"),
+            first,
+            &losses(first..first + LINES, WORDS),
+        ));
         // Sometimes twice, as after a lost answer.
         if first.is_multiple_of(7) {
             ask(address, "POST", "/api/v1/samples", &body);
@@ -147,7 +140,12 @@ fn a_kill_loses_nothing_acknowledged_and_counts_nothing_twice() {
             // Sending what was acknowledged last changes nothing, and says how much is kept.
             let Some(last) = acknowledged else { continue };
             let first = last + 1 - LINES;
-            let body = gzip(&batch(&format!("agent-{agent}"), &format!("node-{agent}"), first, &lines(first)));
+            let body = gzip(&batch(
+                &format!("agent-{agent}"),
+                &format!("node-{agent}"),
+                first,
+                &losses(first..first + LINES, WORDS),
+            ));
             let (status, answer) = ask(&serving.address, "POST", "/api/v1/samples", &body).unwrap();
             assert_eq!(status, 200, "round {round}");
             let kept = serde_json::from_slice::<Value>(&answer).unwrap()["acknowledged"].as_u64().unwrap();

@@ -8,7 +8,7 @@ mod common;
 use common::{
     data,
     live::{MIB, batch, gzip, node, now},
-    multipart, multipart_type,
+    multipart, multipart_type, percentile,
 };
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, StatusCode, body::Bytes, header};
@@ -314,10 +314,6 @@ fn resident_mib(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib / 1024)
-}
-
-fn percentile(sorted: &[Duration], percent: usize) -> Duration {
-    sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
 }
 
 fn row(what: &str, times: &mut [Duration]) {

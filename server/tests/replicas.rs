@@ -12,7 +12,7 @@ mod support;
 
 use common::{
     data,
-    live::{batch, gzip, now},
+    live::{batch, gzip, losses},
     multipart, multipart_type,
 };
 use rankscope::{
@@ -563,19 +563,8 @@ async fn additions_to_one_run_at_two_servers_wait_for_each_other() {
 const SENDERS: usize = 4;
 /// Lines of a batch.
 const LINES: u64 = 5;
-
-/// Each line is a loss of exactly one sample, so the node's sum of losses counts the lines that were taken in.
-fn losses(first: u64) -> Vec<(i64, Value)> {
-    let t = now();
-    // Incompressible, so that segments fill.
-    let noise = |n: u64| {
-        let word = |i: u64| format!("{:016x}", (n * 400 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        (0..400).map(word).collect::<Vec<_>>().concat()
-    };
-    (first..first + LINES)
-        .map(|n| (t, json!({"type": "dropped", "first": n, "last": n, "samples": 1, "noise": noise(n)})))
-        .collect()
-}
+/// Words in a line that nothing compresses.
+const WORDS: u64 = 400;
 
 fn post(address: &str, body: &[u8]) -> Option<u64> {
     let (status, _, answer) = ask(address, "POST /api/v1/samples\r\nContent-Encoding: gzip\r\n", body)?;
@@ -607,7 +596,12 @@ async fn kills_lose_nothing_acknowledged_and_what_goes_to_both_counts_once() {
             let mut turn = sender;
             while !stop.load(SeqCst) {
                 let first = acknowledged[sender].lock().unwrap().map_or(0, |last| last + 1);
-                let body = gzip(&batch(&format!("agent-{sender}"), &format!("node-{sender}"), first, &losses(first)));
+                let body = gzip(&batch(
+                    &format!("agent-{sender}"),
+                    &format!("node-{sender}"),
+                    first,
+                    &losses(first..first + LINES, WORDS),
+                ));
                 turn += 1;
                 let [here, there] = [&addresses[turn % 2], &addresses[(turn + 1) % 2]];
                 // Sometimes to both at once, as after an answer that did not come in time.
@@ -640,7 +634,12 @@ async fn kills_lose_nothing_acknowledged_and_what_goes_to_both_counts_once() {
             let last = acknowledged.lock().unwrap().expect("something was acknowledged");
             // Sending what was acknowledged last changes nothing, and says how much is kept.
             let first = last + 1 - LINES;
-            let body = gzip(&batch(&format!("agent-{sender}"), &format!("node-{sender}"), first, &losses(first)));
+            let body = gzip(&batch(
+                &format!("agent-{sender}"),
+                &format!("node-{sender}"),
+                first,
+                &losses(first..first + LINES, WORDS),
+            ));
             let kept = post(&servers[round % 2].address, &body).unwrap();
             assert!(kept == last || kept == last + LINES, "round {round}: {kept} of {last} kept");
             for server in &servers {

@@ -148,10 +148,7 @@ impl Accounts {
     /// Makes a user a member, changes what the member is, or (without a role) ends the membership.
     pub async fn set_member(&self, project: &str, name: &UserName, role: Option<Role>) -> Result<User> {
         self.project_name(project).await?;
-        let user = self.user_by_name(name).await.map_err(|error| match error {
-            StoreError::Missing => Problem::invalid(format!("There is no user {}.", name.as_str())),
-            error => error.into(),
-        })?;
+        let user = self.named_user(name).await?;
         let changed = match role {
             Some(role) => {
                 sqlx::query(

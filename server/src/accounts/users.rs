@@ -131,6 +131,14 @@ impl Accounts {
         )
     }
 
+    /// The user whom somebody names: that there is none is what they should read.
+    pub async fn named_user(&self, name: &UserName) -> Result<User> {
+        self.user_by_name(name).await.map_err(|error| match error {
+            StoreError::Missing => Problem::invalid(format!("There is no user {}.", name.as_str())),
+            error => error.into(),
+        })
+    }
+
     /// The user whose name a trusted proxy gives; made if there is none, without rights in any project. `None` if the
     /// account is disabled.
     pub async fn user_of_proxy(&self, name: &UserName) -> Result<Option<User>> {

@@ -1,6 +1,6 @@
 //! `rankscope backup` and `rankscope restore`: one file with all that a data folder holds, and a folder made of it.
 
-use super::opening;
+use super::{counted, opening, tell_missing};
 use crate::{
     cli::{BackupArgs, RestoreArgs},
     store::backup::{self, Contents},
@@ -29,12 +29,7 @@ pub fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     };
     // Where the copy itself goes to standard output, this must not.
     eprintln!("Saved {}.", words(&contents));
-    for key in contents.missing.iter().take(8) {
-        eprintln!("  missing already: objects/{key}");
-    }
-    if contents.missing.len() > 8 {
-        eprintln!("  and {} more objects", contents.missing.len() - 8);
-    }
+    tell_missing(&contents.missing);
     Ok(())
 }
 
@@ -74,6 +69,5 @@ pub fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
 
 /// `3 runs in 17 objects, 1.2 MiB`.
 fn words(contents: &Contents) -> String {
-    let counted = |n: u64, one: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") };
     format!("{} with {}, {}", counted(contents.runs, "run"), counted(contents.objects, "object"), Bytes(contents.bytes))
 }

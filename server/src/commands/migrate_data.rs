@@ -1,15 +1,12 @@
 //! `rankscope migrate-data`: what a data folder holds goes to a database server, and to a bucket.
 
-use super::opening;
+use super::{counted, opening, tell_missing};
 use crate::{
     cli::MigrateDataArgs,
     store::moving::{self, Moved},
 };
 use anyhow::Context;
 use rankscope_model::Bytes;
-
-/// Lost objects that are named; more are counted.
-const NAMED: usize = 8;
 
 /// Moves, and says what.
 pub fn run(args: &MigrateDataArgs) -> anyhow::Result<()> {
@@ -22,18 +19,12 @@ pub fn run(args: &MigrateDataArgs) -> anyhow::Result<()> {
         println!("  {table:<16}{rows:>8}");
     }
     println!("{}", words(&moved, &args.data.display().to_string(), bucket.is_some()));
-    for key in moved.missing.iter().take(NAMED) {
-        eprintln!("  missing already: objects/{key}");
-    }
-    if moved.missing.len() > NAMED {
-        eprintln!("  and {} more objects", moved.missing.len() - NAMED);
-    }
+    tell_missing(&moved.missing);
     Ok(())
 }
 
 fn words(moved: &Moved, data: &str, to_bucket: bool) -> String {
     let rows: u64 = moved.tables.iter().map(|(_, rows)| rows).sum();
-    let counted = |n: u64, one: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") };
     let objects = if to_bucket {
         format!("{}, {}, are in the bucket", counted(moved.objects, "object"), Bytes(moved.bytes))
     } else {

@@ -26,3 +26,19 @@ fn opening(data: &Path, url: Option<&DatabaseUrl>) -> String {
         None => format!("opening {}", data.display()),
     }
 }
+
+/// `1 run`, `3 runs`.
+fn counted(n: u64, one: &str) -> String {
+    if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") }
+}
+
+/// Says on standard error which objects rows name although they were lost before: the first few by their keys.
+fn tell_missing(keys: &[String]) {
+    const NAMED: usize = 8;
+    for key in keys.iter().take(NAMED) {
+        eprintln!("  missing already: objects/{key}");
+    }
+    if keys.len() > NAMED {
+        eprintln!("  and {} more objects", keys.len() - NAMED);
+    }
+}

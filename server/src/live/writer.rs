@@ -42,6 +42,22 @@ pub struct Job {
     pub answer: oneshot::Sender<Answer>,
 }
 
+impl Job {
+    /// With those that wait behind it: they are kept together.
+    pub fn with_those_that_wait(self, jobs: &mut mpsc::Receiver<Self>) -> Vec<Self> {
+        let mut bytes = self.body.len();
+        let mut group = vec![self];
+        while group.len() < GROUP
+            && bytes < GROUP_BYTES
+            && let Ok(job) = jobs.try_recv()
+        {
+            bytes += job.body.len();
+            group.push(job);
+        }
+        group
+    }
+}
+
 /// What became of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
@@ -144,16 +160,7 @@ impl Writer {
     /// Works until the last sender is gone.
     pub fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
         while let Some(job) = jobs.blocking_recv() {
-            let mut bytes = job.body.len();
-            let mut group = vec![job];
-            while group.len() < GROUP
-                && bytes < GROUP_BYTES
-                && let Ok(job) = jobs.try_recv()
-            {
-                bytes += job.body.len();
-                group.push(job);
-            }
-            self.keep(group);
+            self.keep(job.with_those_that_wait(&mut jobs));
             if self.log.is_full() {
                 self.seal();
             }

@@ -277,6 +277,18 @@ mod tests {
     use super::*;
     use crate::store::{hold::Hold, testing::url_for};
 
+    /// A database of its own for a test; `None` where no `PostgreSQL` is named.
+    async fn database() -> Option<Database> {
+        let folder = tempfile::tempdir().unwrap();
+        let Some(url) = url_for(folder.path()).await else {
+            println!("passed over: the embedded database has no replicas");
+            return None;
+        };
+        let database = Database::at(&url, 4).await.unwrap();
+        database.migrate().await.unwrap();
+        Some(database)
+    }
+
     async fn leads(replica: &Replica) {
         let mut leads = replica.leads();
         timeout(Duration::from_secs(20), leads.wait_for(|leads| *leads)).await.unwrap().unwrap();
@@ -284,13 +296,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_leads_until_it_ends_and_none_is_let_in_that_must_be_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let Some(url) = url_for(folder.path()).await else {
-            println!("passed over: the embedded database has no replicas");
-            return;
-        };
-        let database = Database::at(&url, 4).await.unwrap();
-        database.migrate().await.unwrap();
+        let Some(database) = database().await else { return };
         let first = Replica::join(&database).await.unwrap().unwrap();
         first.stand();
         leads(&first).await;
@@ -316,13 +322,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_session_that_ends_is_taken_up_again_and_never_do_two_lead() {
-        let folder = tempfile::tempdir().unwrap();
-        let Some(url) = url_for(folder.path()).await else {
-            println!("passed over: the embedded database has no replicas");
-            return;
-        };
-        let database = Database::at(&url, 4).await.unwrap();
-        database.migrate().await.unwrap();
+        let Some(database) = database().await else { return };
         let replicas =
             [Replica::join(&database).await.unwrap().unwrap(), Replica::join(&database).await.unwrap().unwrap()];
         for replica in &replicas {
@@ -369,13 +369,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_run_is_changed_by_one_replica_at_a_time() {
-        let folder = tempfile::tempdir().unwrap();
-        let Some(url) = url_for(folder.path()).await else {
-            println!("passed over: the embedded database has no replicas");
-            return;
-        };
-        let database = Database::at(&url, 4).await.unwrap();
-        database.migrate().await.unwrap();
+        let Some(database) = database().await else { return };
         let first = Replica::join(&database).await.unwrap().unwrap();
         let second = Replica::join(&database).await.unwrap().unwrap();
         let turn = first.turn("a").await.unwrap();

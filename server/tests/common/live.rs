@@ -4,6 +4,7 @@ use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
 use std::{
     io::Write,
+    ops::Range,
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -83,6 +84,17 @@ pub fn ranks(count: u32, own: u64, leak: Option<u64>, job: &str) -> Value {
     let mut list: Vec<Value> = (0..count).map(|rank| process(rank, rank, own)).collect();
     list.extend(leak.into_iter().flat_map(|mib| (1..count).map(move |rank| process(0, rank, mib))));
     json!({"type": "processes", "listing": "listed", "processes": list})
+}
+
+/// Records of losses of exactly one sample each, so that a node's sum of losses counts the lines that were taken in: one
+/// that is missing or counted twice shows. With so many words that nothing compresses, so that segments fill.
+pub fn losses(lines: Range<u64>, words: u64) -> Vec<(i64, Value)> {
+    let t = now();
+    let noise = |n: u64| {
+        let word = |i: u64| format!("{:016x}", (n * words + i).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        (0..words).map(word).collect::<Vec<_>>().concat()
+    };
+    lines.map(|n| (t, json!({"type": "dropped", "first": n, "last": n, "samples": 1, "noise": noise(n)}))).collect()
 }
 
 /// Nobody on any card.

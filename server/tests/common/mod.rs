@@ -20,7 +20,7 @@ use rankscope::{
     store::Store,
 };
 use serde_json::Value;
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 use tempfile::TempDir;
 use tower::ServiceExt;
 
@@ -200,4 +200,9 @@ pub fn data(name: &str) -> Vec<u8> {
 
 pub fn data_path(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+/// The time within which so many of a hundred were done.
+pub fn percentile(sorted: &[Duration], percent: usize) -> Duration {
+    sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
 }

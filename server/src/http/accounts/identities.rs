@@ -61,12 +61,7 @@ pub async fn link(
         let who = Who::of(&parts.extensions);
         let accounts = &state.gate.accounts;
         let name: UserName = fields(form)?.name.parse()?;
-        let user = accounts.user_by_name(&name).await.map_err(|error| match error {
-            crate::store::StoreError::Missing => {
-                crate::errors::Problem::invalid(format!("There is no user {}.", name.as_str()))
-            }
-            error => error.into(),
-        })?;
+        let user = accounts.named_user(&name).await?;
         let linked = accounts.link(&identity, &user.id, false).await?;
         let subject = format!("{}: {}", linked.shown, user.name);
         state.record(&who.principal, who.from, Action::IdentityLinked, &subject).await;

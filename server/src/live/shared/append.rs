@@ -13,25 +13,11 @@ use crate::{
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::sync::mpsc;
 
-/// Batches that are kept together.
-const GROUP: usize = 512;
-/// Bytes that are kept together.
-const GROUP_BYTES: usize = 16 << 20;
-
 impl Shared {
     /// Works until the last sender is gone.
     pub(super) async fn append(self: Arc<Self>, mut jobs: mpsc::Receiver<Job>) {
         while let Some(job) = jobs.recv().await {
-            let mut bytes = job.body.len();
-            let mut group = vec![job];
-            while group.len() < GROUP
-                && bytes < GROUP_BYTES
-                && let Ok(job) = jobs.try_recv()
-            {
-                bytes += job.body.len();
-                group.push(job);
-            }
-            self.keep(group).await;
+            self.keep(job.with_those_that_wait(&mut jobs)).await;
         }
     }
 
