@@ -2,6 +2,7 @@
 
 import { expect, type Locator, type Page } from "@playwright/test";
 import { type ChildProcess, spawn } from "node:child_process";
+import { randomInt } from "node:crypto";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -10,13 +11,27 @@ import path from "node:path";
 const CLIENT = "rankscope";
 const SECRET = "the secret of the browser tests";
 
-/** A port that nobody listens on at the moment: the provider must know the address of the server before it starts. */
+const givenPorts = new Set<number>();
+
+/**
+ * A port that nobody listens on: the provider must know the address of the server before it starts. Below those that a
+ * system gives away by itself, so that no listener or connection of another test takes it in between.
+ */
 export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const { port } = server.address() as { port: number };
-  await new Promise((resolve) => server.close(resolve));
-  return port;
+  for (let tries = 0; tries < 100; tries++) {
+    const port = randomInt(10_000, 16_000);
+    if (givenPorts.has(port)) continue;
+    const server = createServer();
+    const isFree = await new Promise<boolean>((resolve) => {
+      server.once("error", () => resolve(false));
+      server.listen(port, "127.0.0.1", () => resolve(true));
+    });
+    if (!isFree) continue;
+    givenPorts.add(port);
+    await new Promise((resolve) => server.close(resolve));
+    return port;
+  }
+  throw new Error("no port between 10000 and 16000 is free");
 }
 
 /** A running `oidc-provider` that knows these servers. */
