@@ -32,6 +32,8 @@ test.beforeAll(async () => {
   for (const server of [asking, open, alone]) {
     const words = ["user", "add", "root", "--admin", "--password-stdin", "--data", server.data];
     execFileSync(process.env.RANKSCOPE_BIN!, words, { input: PASSWORD });
+    // A running server looks for its first administrator once a second.
+    await expect.poll(() => fetch(`${server.url}/login`).then((page) => page.status)).toBe(200);
   }
 });
 
