@@ -1,6 +1,7 @@
 //! The seam between pages and the server: what a page may ask for, and what it is told of its request.
 
 use crate::accounts::{AuditLine, IdentityLine, ProjectChoice, ProjectLine, RunProject, SetUp, Settings, UserLine};
+use crate::retention::{AskedLimits, Retention};
 use rankscope_model::{
     Comparison, ItemNote, NodeStatus, Report, RunStanding, RunSummary, ShareInfo, SnapshotEvidence, UnixMicros,
 };
@@ -49,6 +50,15 @@ pub trait Backend: Send + Sync + 'static {
     /// How a run stands whose job goes on, so that its report changes by itself; `None` for any other.
     fn goes_on(&self, _run_id: String) -> BackendFuture<'_, Option<RunStanding>> {
         Box::pin(async { Ok(None) })
+    }
+
+    /// Jobs in the background that will still change a run.
+    fn being_read(&self, _run_id: String) -> BackendFuture<'_, u64> {
+        Box::pin(async { Ok(0) })
+    }
+    /// How long the runs of a project are kept, and what limits that somebody asks about would delete.
+    fn retention(&self, _project_id: String, _asked: Option<AskedLimits>) -> BackendFuture<'_, Retention> {
+        Box::pin(async { Err(BackendError::NotFound) })
     }
 
     // Of accounts. Where there are none, there is nothing to choose, and no settings.

@@ -6,7 +6,7 @@ use crate::icons;
 use crate::islands::CopyButtons;
 use crate::pages::{
     AuditPage, ChecklistPage, ComparePage, DeletePage, DocsPage, HomePage, LivePage, LoginPage, NotFoundPage,
-    ProjectsPage, RunPage, SetUpPage, SettingsPage, SharedPage, SnapshotsPage, UsersPage,
+    ProjectsPage, RetentionPage, RunPage, SetUpPage, SettingsPage, SharedPage, SnapshotsPage, UsersPage,
 };
 use leptos::config::LeptosOptions;
 use leptos::nonce::use_nonce;
@@ -92,6 +92,7 @@ pub fn App() -> impl IntoView {
                 <Route path=path!("/settings") view=SettingsPage ssr=SsrMode::Async/>
                 <Route path=path!("/settings/users") view=UsersPage ssr=SsrMode::Async/>
                 <Route path=path!("/settings/projects") view=ProjectsPage ssr=SsrMode::Async/>
+                <Route path=path!("/settings/projects/:project/retention") view=RetentionPage ssr=SsrMode::Async/>
                 <Route path=path!("/settings/audit") view=AuditPage ssr=SsrMode::Async/>
             </FlatRoutes>
         </Router>

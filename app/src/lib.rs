@@ -29,6 +29,8 @@ mod prometheus_form;
 #[cfg(feature = "ssr")]
 mod report;
 #[cfg(feature = "ssr")]
+mod retention;
+#[cfg(feature = "ssr")]
 pub mod snapshots;
 #[cfg(feature = "ssr")]
 mod standalone;
@@ -60,6 +62,8 @@ pub use document::{App, STYLE, shell};
 pub use live::{live_node_html, run_word};
 #[cfg(feature = "ssr")]
 pub use report::standalone_report_html;
+#[cfg(feature = "ssr")]
+pub use retention::{AskedLimits, Consequences, ExpiringRun, KeptFor, Retention};
 #[cfg(feature = "ssr")]
 pub use words::time_iso;
 

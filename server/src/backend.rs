@@ -2,12 +2,15 @@
 
 use crate::errors::ProblemKind;
 use crate::{
+    accounts::Accounts,
     live::{Live, Why},
+    retention,
     service::Service,
     store::StoreError,
 };
 use rankscope_app::{
-    Backend, BackendError, BackendFuture, ComparedReports, LiveNow, NamedSnapshot, SharedView, TurnedAway,
+    AskedLimits, Backend, BackendError, BackendFuture, ComparedReports, LiveNow, NamedSnapshot, ProjectChoice,
+    Retention, SharedView, TurnedAway,
 };
 use rankscope_model::{ItemNote, Report, RunStanding, RunSummary, ShareInfo, UnixMicros};
 use std::sync::Arc;
@@ -81,6 +84,19 @@ impl Backend for StoreBackend {
 
     fn goes_on(&self, run_id: String) -> BackendFuture<'_, Option<RunStanding>> {
         Box::pin(async move { Ok(self.live.as_ref().and_then(|live| live.standing(&run_id))) })
+    }
+
+    fn being_read(&self, run_id: String) -> BackendFuture<'_, u64> {
+        Box::pin(async move { self.service.store.open_jobs_of(&run_id).await.map_err(for_pages) })
+    }
+
+    fn retention(&self, project_id: String, asked: Option<AskedLimits>) -> BackendFuture<'_, Retention> {
+        Box::pin(async move {
+            let store = &self.service.store;
+            let name = Accounts::of(store).project_name(&project_id).await.map_err(for_pages)?;
+            let project = ProjectChoice { id: project_id, name };
+            retention::of_project(store, project, asked).await.map_err(for_pages)
+        })
     }
 
     fn snapshots(&self, run_id: String) -> BackendFuture<'_, Arc<Vec<NamedSnapshot>>> {

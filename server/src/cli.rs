@@ -68,6 +68,8 @@ pub enum Command {
     Restore(RestoreArgs),
     /// Move what a data folder holds to a database server, and to a bucket.
     MigrateData(MigrateDataArgs),
+    /// Do work in the background for servers that share a database and a bucket.
+    Worker(WorkerArgs),
     /// Look at the settings of a server before it is started.
     Config {
         /// What to do.
@@ -110,6 +112,10 @@ pub struct ServeArgs {
     /// Room for live samples on disk, or in a shared database; the oldest go first, those of jobs that have ended before others.
     #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = parse_bytes)]
     pub live_keep_bytes: u64,
+    /// Jobs in the background at once: files that take long to read, and runs past the limits of their project. With 0 they
+    /// wait for a rankscope worker.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(0..=16), env = "RANKSCOPE_WORKERS")]
+    pub workers: u8,
     /// Address that is told, once per run, when an imbalance or a context leak is found while a job runs: a JSON text
     /// as Slack and others take it.
     #[arg(long, value_name = "URL", env = "RANKSCOPE_WEBHOOK_URL", hide_env_values = true)]
@@ -153,8 +159,35 @@ impl ServeArgs {
              comes",
         );
         let sign_in = self.oidc.contradictions(self);
-        larger.into_iter().chain(trusted).chain(self.objects.contradiction()).chain(sign_in).collect()
+        let nobody = (self.workers == 0 && (self.database_url.is_none() || self.objects.objects.is_none())).then_some(
+            "workers is 0, and without database-url and objects no `rankscope worker` can do the work for this server",
+        );
+        larger.into_iter().chain(nobody).chain(trusted).chain(self.objects.contradiction()).chain(sign_in).collect()
     }
+}
+
+/// `rankscope worker`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Servers do this work themselves, one job at a time (`serve --workers`). Workers take it off them, on the same \
+    machine or on others, as many as are wanted: each job is done by one of them, and by another if that one ends."
+)]
+pub struct WorkerArgs {
+    /// Where more settings are.
+    #[arg(long, value_name = "FILE", env = "RANKSCOPE_CONFIG", help = CONFIG)]
+    pub config: Option<PathBuf>,
+    /// Folder for files while they are read; each worker needs one of its own.
+    #[arg(long, value_name = "DIR", default_value = "./data", env = "RANKSCOPE_DATA")]
+    pub data: PathBuf,
+    /// Where the servers' rows are.
+    #[arg(long, value_name = "URL", env = "RANKSCOPE_DATABASE_URL", hide_env_values = true, help = DATABASE_URL)]
+    pub database_url: Option<DatabaseUrl>,
+    /// Where the servers' files are.
+    #[command(flatten)]
+    pub objects: ObjectsArgs,
+    /// Jobs at once.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub at_once: u8,
 }
 
 /// A provider of sign-ins.

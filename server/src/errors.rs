@@ -49,6 +49,7 @@ kinds! {
     NotFound NOT_FOUND "not-found" "There is nothing at this address";
     ShareEnded GONE "share-ended" "This share has ended";
     StillSpeaks CONFLICT "still-speaks" "The node still sends";
+    NotNow CONFLICT "not-now" "The run cannot be changed like this now";
     NotKept GONE "not-kept" "The file was not kept";
     InvalidRequest BAD_REQUEST "invalid-request" "The request cannot be understood";
     NothingUploaded UNPROCESSABLE_ENTITY "nothing-uploaded" "Nothing was uploaded";
@@ -139,6 +140,11 @@ impl Problem {
     /// Words for visitors.
     pub fn detail(&self) -> &str {
         &self.detail
+    }
+
+    /// Why, for the log and for operators.
+    pub(crate) fn told(&self) -> String {
+        self.internal.clone().unwrap_or_else(|| self.detail.to_string())
     }
 
     /// Writes the internal cause to the log, once, when the problem becomes an answer.

@@ -35,8 +35,10 @@ pub struct Limits {
     pub body_within: Duration,
     /// Every request that is no upload must be answered within this, from the moment at which its body is there.
     pub answer_within: Duration,
-    /// A file that is not read within this is given up; the others go on.
+    /// An upload no longer waits for a file that is not read within this: it is read in the background.
     pub read_within: Duration,
+    /// There a file that is not read within this is given up.
+    pub read_in_background_within: Duration,
     /// An upload whose turn to be read does not come within this is refused.
     pub reader_wait: Duration,
     /// Files that are read at the same time; each may take a core and some hundred MiB.
@@ -60,6 +62,7 @@ impl Default for Limits {
             body_within: Duration::from_secs(30),
             answer_within: Duration::from_mins(1),
             read_within: Duration::from_mins(2),
+            read_in_background_within: Duration::from_hours(2),
             reader_wait: Duration::from_mins(5),
             parallel_readers: 2,
         }

@@ -2,7 +2,7 @@
 
 use rankscope::{
     cli::{Command, ConfigCommand},
-    commands::{agent, backup, config, diagnose, migrate_data, serve, user},
+    commands::{agent, backup, config, diagnose, migrate_data, serve, user, worker},
     configuration::{self, Failure},
 };
 use std::{ffi::OsString, process::ExitCode};
@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         Command::Backup(args) => backup::backup(&args).map(|()| ExitCode::SUCCESS),
         Command::Restore(args) => backup::restore(&args).map(|()| ExitCode::SUCCESS),
         Command::MigrateData(args) => migrate_data::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Worker(args) => worker::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Config { command: ConfigCommand::Check(args) } => config::check(&args, &invocation.settings)
             .map(|is_well| if is_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_SO) }),
     };

@@ -7,13 +7,14 @@ use crate::{
     engine,
     errors::{Problem, ProblemKind, Result},
     intake::{Received, Upload},
+    jobs::{READ_FILE, READ_RUN},
     limits::Limits,
     masking,
     metrics::Metrics,
     passwords,
     series::SeriesSet,
     share_lock::{self, Guesses},
-    store::{MintedShare, NewArtifact, ShareOptions, SharedReport, Store, StoreError, new_id, now},
+    store::{MintedShare, NewArtifact, ShareOptions, SharedReport, Staged, Store, StoreError, new_id, now},
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rankscope_app::NamedSnapshot;
@@ -27,7 +28,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::JoinHandle,
+    time::timeout,
+};
 
 /// Series of the runs that were looked at last, so that zooming does not unpack the same object again and again.
 const CACHED_SERIES: usize = 4;
@@ -39,7 +44,7 @@ const CACHED_SNAPSHOTS: usize = 2;
 type SeriesKey = (String, u32);
 
 /// Reads one file; never fails, what cannot be read is named with its reason.
-type Reader = fn(&str, u64, &mut dyn ReadSeek) -> engine::Reading;
+pub(crate) type Reader = fn(&str, u64, &mut dyn ReadSeek) -> engine::Reading;
 
 /// The server's own state, shared by all handlers.
 #[derive(Debug)]
@@ -72,7 +77,7 @@ impl Service {
         Self::with_reader(store, limits, engine::read)
     }
 
-    fn with_reader(store: Store, limits: Limits, reader: Reader) -> Self {
+    pub(crate) fn with_reader(store: Store, limits: Limits, reader: Reader) -> Self {
         Self {
             store,
             limits,
@@ -83,6 +88,13 @@ impl Service {
             snapshots: Mutex::default(),
             guesses: Guesses::default(),
         }
+    }
+
+    /// Nobody reads until this is dropped.
+    #[cfg(test)]
+    pub(crate) async fn hold_readers(&self) -> OwnedSemaphorePermit {
+        let all = u32::try_from(self.limits.parallel_readers).unwrap();
+        Arc::clone(&self.readers).acquire_many_owned(all).await.unwrap()
     }
 
     /// Files that are being read now, those that were given up included.
@@ -119,6 +131,21 @@ impl Service {
         let (report, series) = self.diagnose(row.run, row.version.saturating_add(1), evidence).await?;
         self.store.append_version(artifacts, Arc::clone(&report), series).await?;
         Ok(Taken { report, artifacts: infos })
+    }
+
+    /// Has all files of a run read again, when there is time.
+    pub async fn read_again(&self, run: &str) -> Result<()> {
+        self.store.run(run).await?;
+        if self.store.live_run(run).await?.is_some_and(|live| live.ended.is_none()) {
+            let detail =
+                "The job of this run goes on, and its report is renewed by itself. Try again when it has ended.";
+            return Err(Problem::new(ProblemKind::NotNow, detail));
+        }
+        if self.store.readable(run).await?.is_empty() {
+            let detail = "No file of this run was kept that could be read again.";
+            return Err(Problem::new(ProblemKind::NotNow, detail));
+        }
+        Ok(self.store.add_run_job(READ_RUN, run, run).await?)
     }
 
     /// The full columns behind a version's charts.
@@ -251,37 +278,84 @@ impl Service {
 
     async fn read_file(&self, file: Received) -> Result<NewArtifact> {
         let Received { name, bytes, sha256, content } = file;
-        let (staged, evidence) = match content {
+        let (staged, evidence, read_later) = match content {
             Err(reason) => {
                 self.metrics.file_refused();
-                (None, engine::unreadable(&name, bytes, reason))
+                (None, engine::unreadable(&name, bytes, reason), None)
             }
             Ok(staged) => {
                 let started = Instant::now();
                 let path = staged.path().map_err(Problem::internal)?.to_path_buf();
-                let reading = self.read_staged(name.clone(), bytes, path).await?;
-                self.metrics.read(started.elapsed());
-                if reading.panicked {
-                    self.metrics.reader_panic();
-                    tracing::error!(sha256, bytes, "a reader panicked on a file");
+                match self.read_staged(name.clone(), bytes, path).await? {
+                    Some(reading) => (Some(staged), self.counted(reading, started, bytes), None),
+                    None => (Some(staged), self.too_long(&name, bytes), Some(READ_FILE)),
                 }
-                (Some(staged), reading.evidence)
             }
         };
-        Ok(NewArtifact { id: new_id(), name, bytes, sha256, staged, evidence: Arc::new(evidence) })
+        Ok(NewArtifact { id: new_id(), name, bytes, sha256, staged, evidence: Arc::new(evidence), read_later })
     }
 
-    /// Reads a staged file on a thread of its own. A thread cannot be ended from outside, so the permit is its own: it
-    /// counts as a reader until it is done, also when nobody waits for it any more.
-    async fn read_staged(&self, name: String, bytes: u64, path: PathBuf) -> Result<engine::Reading> {
+    /// What was read, counted.
+    fn counted(&self, reading: engine::Reading, started: Instant, bytes: u64) -> Evidence {
+        self.metrics.read(started.elapsed());
+        if reading.panicked {
+            self.metrics.reader_panic();
+            tracing::error!(bytes, "a reader panicked on a file");
+        }
+        reading.evidence
+    }
+
+    /// What stands for a file that is still to be read to its end.
+    fn too_long(&self, name: &str, bytes: u64) -> Evidence {
+        let seconds = self.limits.read_within.as_secs();
+        tracing::warn!(bytes, seconds, "a file takes too long to read; its answer no longer waits for it");
+        let reason = format!(
+            "reading takes longer than {seconds} seconds; the file is kept and read in the background, and a new version of \
+             the report will count it in"
+        );
+        engine::unreadable(name, bytes, reason)
+    }
+
+    /// Reads a file for which nobody waits. Whoever waits for uploads comes first: it takes one of the same readers.
+    pub(crate) async fn read_patiently(&self, name: &str, bytes: u64, staged: Staged) -> Result<Evidence> {
+        let started = Instant::now();
+        let permit = Arc::clone(&self.readers).acquire_owned().await.map_err(Problem::internal)?;
+        let path = staged.path().map_err(Problem::internal)?.to_path_buf();
+        let reading = self.begin_reading(name.to_owned(), bytes, path, permit);
+        let Ok(read) = timeout(self.limits.read_in_background_within, reading).await else {
+            let hours = self.limits.read_in_background_within.as_secs() / 3600;
+            return Err(Problem::internal(format_args!(
+                "reading a file of {bytes} bytes took longer than {hours} hours"
+            )));
+        };
+        Ok(self.counted(read.map_err(Problem::internal)?, started, bytes))
+    }
+
+    /// Reads a staged file. `None`: it takes too long for whoever waits.
+    async fn read_staged(&self, name: String, bytes: u64, path: PathBuf) -> Result<Option<engine::Reading>> {
         let Ok(permit) = timeout(self.limits.reader_wait, Arc::clone(&self.readers).acquire_owned()).await else {
             let detail =
                 "This server is still reading other files. Nothing of the upload was kept; send it again later.";
             return Err(Problem::new(ProblemKind::Unavailable, detail).because("no reader became free"));
         };
         let permit = permit.map_err(Problem::internal)?;
-        let (reader, given_name) = (self.reader, name.clone());
-        let reading = tokio::task::spawn_blocking(move || {
+        match timeout(self.limits.read_within, self.begin_reading(name, bytes, path, permit)).await {
+            Ok(read) => read.map(Some).map_err(Problem::internal),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Reads on a thread of its own. A thread cannot be ended from outside, so the permit is its own: it counts as a reader
+    /// until it is done, also when nobody waits for it any more.
+    fn begin_reading(
+        &self,
+        name: String,
+        bytes: u64,
+        path: PathBuf,
+        permit: OwnedSemaphorePermit,
+    ) -> JoinHandle<engine::Reading> {
+        let reader = self.reader;
+        tokio::task::spawn_blocking(move || {
             let _permit = permit;
             match File::open(path) {
                 Ok(file) => reader(&name, bytes, &mut BufReader::with_capacity(256 << 10, file)),
@@ -289,14 +363,7 @@ impl Service {
                     engine::Reading { evidence: engine::unreadable_io(&name, bytes, &error), panicked: false }
                 }
             }
-        });
-        if let Ok(read) = timeout(self.limits.read_within, reading).await {
-            return read.map_err(Problem::internal);
-        }
-        let seconds = self.limits.read_within.as_secs();
-        tracing::warn!(bytes, seconds, "a file takes too long to read; its answer no longer waits for it");
-        let reason = format!("reading took longer than {seconds} seconds and was given up; the file is kept");
-        Ok(engine::Reading { evidence: engine::unreadable(&given_name, bytes, reason), panicked: false })
+        })
     }
 }
 
@@ -355,7 +422,8 @@ mod tests {
         let service = Service::with_reader(store, limits, slow);
         let taken = service.create_run(upload(&service.store, &["slow", "quick"])).await.unwrap();
         let warnings: Vec<_> = taken.artifacts.iter().map(|artifact| artifact.warnings[0].as_str()).collect();
-        assert!(warnings[0].contains("longer than") && warnings[0].contains("kept"), "{warnings:?}");
+        assert!(warnings[0].contains("longer than") && warnings[0].contains("background"), "{warnings:?}");
+        assert_eq!(service.store.open_jobs_of(&taken.report.run.id).await.unwrap(), 1);
         assert_eq!(warnings[1], "read");
 
         // Whoever goes away takes no reader along.

@@ -52,6 +52,8 @@ struct Loaded {
     proof: Option<Box<(ChecklistEntry, Finding)>>,
     /// The job goes on.
     standing: Option<RunStanding>,
+    /// Jobs that will still change it.
+    being_read: u64,
     project: Option<RunProject>,
 }
 
@@ -64,6 +66,7 @@ async fn load(id: String, version: Option<u32>) -> Result<Loaded, BackendError> 
     };
     let shares = backend.shares(id.clone()).await?;
     let standing = backend.goes_on(id.clone()).await?;
+    let being_read = if report.version == newest { backend.being_read(id.clone()).await? } else { 0 };
     let (notes, proof) = if report.version == newest {
         let compared = after(&backend, &id).await?;
         (backend.notes(id.clone()).await?, compared.map(|compared| Box::new(compared.comparison.verified())))
@@ -71,11 +74,11 @@ async fn load(id: String, version: Option<u32>) -> Result<Loaded, BackendError> 
         (Vec::new(), None)
     };
     let project = backend.run_project(id).await?;
-    Ok(Loaded { report, shares, newest, notes, proof, standing, project })
+    Ok(Loaded { report, shares, newest, notes, proof, standing, being_read, project })
 }
 
 fn page(loaded: Loaded, shown: Shown) -> AnyView {
-    let Loaded { report, shares, newest, notes, proof, standing, project } = loaded;
+    let Loaded { report, shares, newest, notes, proof, standing, being_read, project } = loaded;
     let report = &report;
     let facts = use_context::<RequestFacts>();
     let site = site();
@@ -106,6 +109,7 @@ fn page(loaded: Loaded, shown: Shown) -> AnyView {
             })}
         </TopBar>
         {standing.filter(|_| report.version == newest).map(|standing| live_bar(report, &standing))}
+        {(being_read > 0).then(reading_bar)}
         {project.as_ref().map(|project| project_bar(report, project))}
         {report_view(report, &access)}
     }
@@ -123,6 +127,20 @@ fn live_bar(report: &Report, standing: &RunStanding) -> AnyView {
                 " "
                 <a href="/live">"Its nodes"</a>
             </LiveRun>
+        </aside>
+    }
+    .into_any()
+}
+
+/// Seconds after which a page looks again whose files are still being read.
+const LOOKS_AGAIN: u32 = 5;
+
+/// Says that the report will change. The page looks again by itself, also without a script.
+fn reading_bar() -> AnyView {
+    head(view! { <Meta http_equiv="refresh" content=LOOKS_AGAIN.to_string()/> });
+    view! {
+        <aside class="run-project" aria-label="In the background">
+            <span role="status"><strong>"Files are being read in the background."</strong>" This page looks again by itself; what was read becomes a new version of the report."</span>
         </aside>
     }
     .into_any()

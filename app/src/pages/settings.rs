@@ -55,7 +55,7 @@ fn page(settings: &Settings) -> AnyView {
 pub fn frame(title: &'static str, here: &'static str, content: AnyView) -> AnyView {
     let visitor = use_context::<Visitor>().unwrap_or_default();
     let pages = [
-        ("/settings", "Yours", true),
+        ("/settings", "Yours", visitor.name.is_some()),
         ("/settings/projects", "Projects", visitor.manages_projects),
         ("/settings/users", "Users", visitor.is_admin),
         ("/settings/audit", "Record", visitor.is_admin),

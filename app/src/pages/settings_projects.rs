@@ -85,6 +85,7 @@ fn project(line: &ProjectLine, is_admin: bool) -> AnyView {
                 </div>
                 <button type="submit" class="button">"Rename"</button>
             </form>
+            <p><a href=format!("{address}/retention")>"How long its runs are kept"</a></p>
             {remove}
         </section>
     }

@@ -17,6 +17,14 @@ pub fn manage(report: &Report) -> Option<AnyView> {
             </form>
         }
     });
+    let read_again = may_edit().then(|| {
+        view! {
+            <form method="post" action=format!("/runs/{}/read-again", run.id) class="again">
+                <button type="submit" class="button">"Read the files again"</button>
+                <p class="hint">"With the readers that this server has now, for instance after an upgrade. It makes a new version of the report; those before it stay."</p>
+            </form>
+        }
+    });
     let delete =
         may_delete().then(|| view! { <p><a href=format!("/runs/{}/delete", run.id)>"Delete this run"</a></p> });
     if rename.is_none() && delete.is_none() {
@@ -27,6 +35,7 @@ pub fn manage(report: &Report) -> Option<AnyView> {
             <section class="card manage" aria-labelledby="manage-title">
                 <h2 id="manage-title">"This run"</h2>
                 {rename}
+                {read_again}
                 {delete}
             </section>
         }

@@ -8,8 +8,8 @@ use crate::{
     store::StoreError,
 };
 use rankscope_app::{
-    AuditLine, Backend, BackendError, BackendFuture, ComparedReports, IdentityLine, LiveNow, MemberLine, NamedSnapshot,
-    ProjectChoice, ProjectLine, RunProject, SetUp, Settings, SharedView, TokenLine, UserLine,
+    AskedLimits, AuditLine, Backend, BackendError, BackendFuture, ComparedReports, IdentityLine, LiveNow, MemberLine,
+    NamedSnapshot, ProjectChoice, ProjectLine, Retention, RunProject, SetUp, Settings, SharedView, TokenLine, UserLine,
 };
 use rankscope_model::{ItemNote, Report, RunStanding, RunSummary, ShareInfo};
 use std::{collections::HashMap, sync::Arc};
@@ -141,6 +141,22 @@ impl Backend for Scoped {
         Box::pin(async move {
             self.may_see(&run_id).await?;
             self.inner.goes_on(run_id).await
+        })
+    }
+
+    fn being_read(&self, run_id: String) -> BackendFuture<'_, u64> {
+        Box::pin(async move {
+            self.may_see(&run_id).await?;
+            self.inner.being_read(run_id).await
+        })
+    }
+
+    fn retention(&self, project_id: String, asked: Option<AskedLimits>) -> BackendFuture<'_, Retention> {
+        Box::pin(async move {
+            if self.who.role_in(&project_id) != Some(Role::Admin) {
+                return Err(BackendError::NotFound);
+            }
+            self.inner.retention(project_id, asked).await
         })
     }
 

@@ -58,6 +58,9 @@ actions! {
     ShareMade "share-made" "Shared a report";
     ShareRevoked "share-revoked" "Revoked a share";
     RunDeleted "run-deleted" "Deleted a run";
+    RunExpired "run-expired" "Deleted a run past the limits of its project";
+    RunReadAgain "run-read-again" "Had the files of a run read again";
+    RetentionSet "retention-set" "Set how long runs are kept";
     NodeRemoved "node-removed" "Removed a node";
     RunMoved "run-moved" "Moved a run";
 }

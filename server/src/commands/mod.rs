@@ -15,6 +15,7 @@ mod patient;
 pub mod serve;
 mod stop;
 pub mod user;
+pub mod worker;
 
 use crate::store::DatabaseUrl;
 use std::path::Path;

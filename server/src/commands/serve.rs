@@ -4,6 +4,7 @@ use super::{front_door, log, opening, own_gpus, stop::stop_signal};
 use crate::{
     cli::ServeArgs,
     http::{AppState, Front, router},
+    jobs,
     limits::Limits,
     listener,
     live::{self, Follower, Live, LiveOptions, Webhook},
@@ -12,8 +13,9 @@ use crate::{
     store::{Store, StoreError},
 };
 use anyhow::{Context, bail};
+use futures_util::future::join_all;
 use std::{path::Path, sync::Arc, time::Duration};
-use tokio::{net::TcpListener, runtime::Runtime, time::timeout};
+use tokio::{net::TcpListener, runtime::Runtime, sync::watch, time::timeout};
 
 /// Time for requests in flight when the server is told to end.
 const GRACE: Duration = Duration::from_secs(10);
@@ -89,6 +91,9 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
             }
         }
     });
+    let (end_work, work_ends) = watch::channel(false);
+    let workers: Vec<_> =
+        (0..args.workers).map(|_| tokio::spawn(jobs::work(Arc::clone(&service), work_ends.clone()))).collect();
     let frames = tokio::spawn(Arc::clone(&live).make_frames());
     let follower = Follower { live: Arc::clone(&live), service: Arc::clone(&service), webhook };
     let following = tokio::spawn(live::follow(follower));
@@ -126,6 +131,10 @@ async fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     };
     if timeout(LAST_GRACE, own_gpus).await.is_err() {
         tracing::warn!("the last readings of this machine's own GPUs were cut off");
+    }
+    end_work.send_replace(true);
+    if timeout(LAST_GRACE, join_all(workers)).await.is_err() {
+        tracing::warn!("a job in the background was cut off; it is done again by whoever is there");
     }
     clearing.abort();
     following.abort();

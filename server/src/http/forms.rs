@@ -161,6 +161,17 @@ pub async fn rename_run(
     .await
 }
 
+/// All files of a run once more.
+pub async fn read_again(State(state): State<AppState>, who: Who, path: Result<ApiPath<String>, Problem>) -> Response {
+    or_page(async {
+        let ApiPath(id) = path?;
+        state.service.read_again(&id).await?;
+        state.record(&who.principal, who.from, Action::RunReadAgain, &id).await;
+        Ok(Redirect::to(&run_url(&id)).into_response())
+    })
+    .await
+}
+
 /// The form beside a silent node.
 #[derive(Debug, Deserialize)]
 pub struct NodeForm {

@@ -3,6 +3,7 @@
 use super::{AppState, page};
 use crate::{
     errors::{Problem, ProblemKind, Result},
+    jobs,
     store::StoreError,
 };
 use axum::{
@@ -36,6 +37,10 @@ pub async fn readyz(State(state): State<AppState>) -> Result<&'static str> {
 /// Counters as Prometheus text.
 pub async fn metrics(State(state): State<AppState>) -> Response {
     let mut text = state.service.metrics.render();
+    // A database that is away is told by /readyz; the other figures are still worth something.
+    if let Ok(counts) = state.service.store.job_counts().await {
+        text.push_str(&jobs::metrics(counts));
+    }
     if let Some(live) = &state.live {
         text.push_str(&live.metrics());
     }

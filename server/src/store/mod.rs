@@ -10,6 +10,7 @@ pub mod backup;
 mod checklist;
 mod database;
 mod hold;
+pub(crate) mod jobs;
 mod live;
 mod live_log;
 pub mod moving;
@@ -17,6 +18,8 @@ mod objects;
 mod pending;
 mod projects;
 mod replica;
+mod rereading;
+mod retention;
 mod runs;
 mod shares;
 mod staging;
@@ -26,12 +29,15 @@ pub(crate) mod testing;
 pub(crate) use database::{ANSWERS_WITHIN, plain};
 pub use database::{Database, DatabaseUrl, DbRow, Engine, FILE as DATABASE_FILE};
 use hold::Hold;
+pub use jobs::{Job, JobCounts, LEASE};
 pub use live::{LiveEvent, LiveFile, LiveRunRow, LiveStep};
 pub use live_log::{Entry, EntryKind, LiveLog, LivePlace, OpenRunRow, SegmentRow, SourceRow, in_time};
 pub use objects::{BucketSettings, BucketUrl, Endpoint, Fault, Objects, Style};
 use pending::{Claim, Marker, Pending};
 pub use projects::Sees;
 pub use replica::Replica;
+pub use rereading::Readable;
+pub use retention::{Candidate, Expiring, Keep, MOST_DAYS, Reason, Spared};
 #[cfg(test)]
 pub(crate) use runs::tests::report as tests_report;
 pub use runs::{ArtifactFile, NewArtifact, RunRow};
@@ -244,6 +250,17 @@ pub struct Store {
     standing: Standing,
 }
 
+/// Who else may be on the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Company {
+    /// Nobody.
+    None,
+    /// Others, and it is a server as they are.
+    Servers,
+    /// Others, and it only works for them.
+    Workers,
+}
+
 /// How a server stands to others on its database.
 #[derive(Debug)]
 enum Standing {
@@ -274,19 +291,24 @@ impl Store {
         url: Option<&DatabaseUrl>,
         bucket: Option<&BucketSettings>,
     ) -> Result<Self, StoreError> {
-        Self::open_as(data, url, bucket, false).await
+        Self::open_as(data, url, bucket, Company::None).await
     }
 
     /// As one of several servers on the same database and the same bucket, each with a data folder of its own.
     pub async fn open_replica(data: &Path, url: &DatabaseUrl, bucket: &BucketSettings) -> Result<Self, StoreError> {
-        Self::open_as(data, Some(url), Some(bucket), true).await
+        Self::open_as(data, Some(url), Some(bucket), Company::Servers).await
+    }
+
+    /// As one that only works for such servers, and never leads them.
+    pub async fn open_worker(data: &Path, url: &DatabaseUrl, bucket: &BucketSettings) -> Result<Self, StoreError> {
+        Self::open_as(data, Some(url), Some(bucket), Company::Workers).await
     }
 
     async fn open_as(
         data: &Path,
         url: Option<&DatabaseUrl>,
         bucket: Option<&BucketSettings>,
-        is_replica: bool,
+        company: Company,
     ) -> Result<Self, StoreError> {
         create_private(data)?;
         let lock = lock_folder(data)?;
@@ -311,7 +333,7 @@ impl Store {
         };
         let database = connect(data, url, MAX_CONNECTIONS).await?;
         let is_taken = || url.cloned().map_or_else(|| StoreError::InUse(data.to_path_buf()), StoreError::Served);
-        let (standing, pending) = if let Some(url) = url.filter(|_| is_replica) {
+        let (standing, pending) = if let Some(url) = url.filter(|_| company != Company::None) {
             let replica = Replica::join(&database).await?.ok_or_else(is_taken)?;
             let pending = Pending::Rows { pool: database.pool().clone(), owner: replica.id().to_owned() };
             (Standing::Replica(replica, LiveLog::open(url).await?), pending)
@@ -333,7 +355,9 @@ impl Store {
             _lock: lock,
             standing,
         };
-        if let Some(replica) = store.replica() {
+        if company == Company::Servers
+            && let Some(replica) = store.replica()
+        {
             replica.stand();
         }
         store.clear_left_overs().await?;

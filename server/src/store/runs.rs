@@ -1,6 +1,8 @@
 //! Runs with their files and their diagnoses. Every version of a diagnosis stays.
 
-use super::{Claim, Marker, Sees, Staged, Store, StoreError, database::Sql, now, objects, plain, to_u32, to_u64};
+use super::{
+    Claim, Marker, RunLock, Sees, Staged, Store, StoreError, database::Sql, jobs, now, objects, plain, to_u32, to_u64,
+};
 use crate::{accounts::DEFAULT_PROJECT, series::SeriesSet};
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
@@ -33,6 +35,8 @@ pub struct NewArtifact {
     pub staged: Option<Staged>,
     /// What was understood of it.
     pub evidence: Arc<Evidence>,
+    /// The kind of job that is still to read it.
+    pub read_later: Option<&'static str>,
 }
 
 /// The row of a run.
@@ -274,17 +278,26 @@ impl Store {
                 sha256: artifact.sha256,
                 object_key,
                 infos,
+                read_later: artifact.read_later,
             });
         }
+        self.put_version(report, series).await?;
+        Ok(rows)
+    }
+
+    /// Report and columns of a version. One that is there already comes from a later time than the database.
+    pub(super) async fn put_version(&self, report: &Arc<Report>, series: Arc<SeriesSet>) -> Result<(), StoreError> {
+        let keys =
+            [objects::series_key(&report.run.id, report.version), objects::report_key(&report.run.id, report.version)];
         // An older database counts a version again that a newer one had already written.
-        for key in [objects::series_key(run, report.version), objects::report_key(run, report.version)] {
-            if self.objects.set_aside(&key).await? {
+        for key in &keys {
+            if self.objects.set_aside(key).await? {
                 tracing::warn!(%key, "objects of a later version than the database knows were in the way; they were kept beside it");
             }
         }
-        self.objects.put_json(&objects::series_key(run, report.version), series).await?;
-        self.objects.put_json(&objects::report_key(run, report.version), Arc::clone(report)).await?;
-        Ok(rows)
+        let [series_key, report_key] = keys;
+        self.objects.put_json(&series_key, series).await?;
+        self.objects.put_json(&report_key, Arc::clone(report)).await
     }
 
     /// The row of a run.
@@ -456,7 +469,12 @@ impl Store {
 
     /// Deletes a run with its files, diagnoses and shares.
     pub async fn delete_run(&self, run: &str) -> Result<(), StoreError> {
-        let _lock = self.lock_run(run).await?;
+        let lock = self.lock_run(run).await?;
+        self.delete_locked_run(run, lock).await
+    }
+
+    /// The same for whoever holds the run's lock.
+    pub(super) async fn delete_locked_run(&self, run: &str, _lock: RunLock) -> Result<(), StoreError> {
         let claim = Claim::Delete { run: run.to_owned() };
         let marker = match self.pending.mark(claim.clone()).await {
             Ok(marker) => Some(marker),
@@ -495,6 +513,7 @@ struct ArtifactRow {
     sha256: String,
     object_key: Option<String>,
     infos: String,
+    read_later: Option<&'static str>,
 }
 
 async fn insert_version(
@@ -519,7 +538,15 @@ async fn insert_version(
         .bind(now().0)
         .execute(&mut *connection)
         .await?;
+        if let Some(kind) = artifact.read_later {
+            jobs::add(connection, kind, &artifact.id, jobs::Of::Run(&report.run.id), now().0).await?;
+        }
     }
+    insert_diagnosis(connection, report).await
+}
+
+/// The row of a version.
+pub(super) async fn insert_diagnosis(connection: &mut AnyConnection, report: &Report) -> Result<(), StoreError> {
     sqlx::query(
         "INSERT INTO diagnoses (run_id, version, verdict, summary, diagnosis, engine_version, created_at) \
          VALUES ($1, $2, $3, $4, $5, $6, $7)",
@@ -531,7 +558,7 @@ async fn insert_version(
     .bind(serde_json::to_string(&report.diagnosis)?)
     .bind(env!("CARGO_PKG_VERSION"))
     .bind(report.diagnosed_at.0)
-    .execute(&mut *connection)
+    .execute(connection)
     .await?;
     Ok(())
 }
@@ -603,6 +630,7 @@ pub(super) mod tests {
             sha256: "00".into(),
             staged: Some(staged),
             evidence: Arc::default(),
+            read_later: None,
         }
     }
 

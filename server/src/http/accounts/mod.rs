@@ -5,6 +5,7 @@ pub mod identities;
 pub mod oidc;
 pub mod own;
 pub mod projects;
+pub mod retention;
 pub mod set_up;
 pub mod shown_once;
 pub mod sign_in;

@@ -54,6 +54,7 @@ pub fn routers() -> (Router<AppState>, Router<AppState>) {
         .merge(small);
     let quick = OpenApiRouter::new()
         .routes(routes!(runs::get_run, runs::rename_run, runs::delete_run))
+        .routes(routes!(runs::read_again))
         .routes(routes!(checklist::get_item, checklist::add_note))
         .routes(routes!(checklist::attach_after))
         .routes(routes!(compare::compare))

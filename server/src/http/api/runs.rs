@@ -105,6 +105,9 @@ pub struct RunAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     live: Option<RunStanding>,
+    /// Jobs in the background that will still change the run: files that took too long for their upload, or that are read
+    /// again. When it is 0, the newest version counts them in.
+    waiting: u64,
 }
 
 /// The one most telling thing to collect next.
@@ -306,6 +309,7 @@ pub async fn get_run(
         state.service.store.report(&id, query.version).await?;
     let files = file_answers(state.service.store.artifacts(&id).await?, diagnosis.artifacts.len());
     let live = state.live.as_ref().and_then(|live| live.standing(&id));
+    let waiting = state.service.store.open_jobs_of(&id).await?;
     Ok(Json(RunAnswer {
         url: run_url(&run.id),
         id: run.id,
@@ -317,6 +321,7 @@ pub async fn get_run(
         next: next.map(|(item, collect)| NextStep { item, collect }),
         files,
         live,
+        waiting,
     }))
 }
 
@@ -347,6 +352,30 @@ pub async fn rename_run(
         .ok_or_else(|| Problem::invalid("A title needs at least one visible character."))?;
     state.service.store.rename_run(&id, &title).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// What comes of files that are to be read again.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ReadAgainAnswer {
+    /// Jobs that will still change the run; see `waiting` of the run.
+    waiting: u64,
+}
+
+/// Have all files of a run read again, with the readers that this server has now. It is done in the background; when it
+/// is, the run has a new version, and those before it stay.
+#[utoipa::path(post, path = "/runs/{id}/read-again", tag = "runs", params(("id" = String, Path)),
+    responses((status = 202, body = ReadAgainAnswer),
+        (status = 404, body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "Its job goes on, or no file of it was kept", body = ProblemBody, content_type = "application/problem+json")))]
+pub async fn read_again(
+    State(state): State<AppState>,
+    who: Who,
+    ApiPath(id): ApiPath<String>,
+) -> Result<(StatusCode, Json<ReadAgainAnswer>)> {
+    state.service.read_again(&id).await?;
+    state.record(&who.principal, who.from, Action::RunReadAgain, &id).await;
+    let waiting = state.service.store.open_jobs_of(&id).await?;
+    Ok((StatusCode::ACCEPTED, Json(ReadAgainAnswer { waiting })))
 }
 
 /// Delete a run with its files, diagnoses and shares.

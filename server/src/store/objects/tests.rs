@@ -241,6 +241,7 @@ async fn a_store_whose_bucket_is_away_refuses_and_has_nothing_half_when_it_is_ba
             sha256: "00".into(),
             staged: Some(staged(&folder, b"bytes")),
             evidence: Arc::default(),
+            read_later: None,
         };
         store.create_run(vec![artifact], tests_report(run, "t", 1, "s"), Arc::default()).await
     };
