@@ -144,7 +144,7 @@ impl Problem {
 
     /// Why, for the log and for operators.
     pub(crate) fn told(&self) -> String {
-        self.internal.clone().unwrap_or_else(|| self.detail.to_string())
+        self.internal.clone().unwrap_or_else(|| self.detail.clone())
     }
 
     /// Writes the internal cause to the log, once, when the problem becomes an answer.

@@ -238,6 +238,8 @@ async fn names_are_text_wherever_they_are_shown() {
         "/settings",
         "/settings/projects",
         "/settings/audit",
+        &format!("/settings/projects/{hostile}/retention"),
+        &format!("/settings/projects/{hostile}/retention?days={encoded}&size={encoded}"),
         &format!("/runs/{}", team.run),
         &format!("/runs/{}", team.other_run),
         &format!("/login?next={encoded}"),

@@ -69,19 +69,24 @@ impl House {
     }
 
     fn command(&self, name: &str, extra: &[&str]) -> Command {
+        let mut command = self.any_command("serve", name);
+        command.args(["--no-sampler", "--listen", "127.0.0.1:0"]).args(extra);
+        command
+    }
+
+    fn any_command(&self, what: &str, name: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rankscope"));
         for (variable, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AWS_")) {
             command.env_remove(variable);
         }
         command.env("RUST_LOG", "info").env("RANKSCOPE_DATABASE_URL", &self.given);
-        command.args(["serve", "--no-sampler", "--listen", "127.0.0.1:0", "--data"]).arg(self.folder.path().join(name));
-        command.args(extra);
+        command.arg(what).arg("--data").arg(self.folder.path().join(name));
         command
     }
 
-    fn start(&self, name: &str, extra: &[&str]) -> Serving {
+    /// Starts it on the bucket; gives also the first line that it prints, and where it writes its log.
+    fn spawn(&self, name: &str, mut command: Command) -> (Child, String, PathBuf) {
         let log = self.folder.path().join(format!("{name}.log"));
-        let mut command = self.command(name, extra);
         command.args(["--objects", &format!("s3://{BUCKET}/scope"), "--objects-plain-http"]);
         command.args(["--objects-endpoint", &self.bucket.endpoint(), "--objects-credentials-file"]);
         command.arg(self.bucket.credentials());
@@ -89,10 +94,23 @@ impl House {
         let mut child = command.stdout(Stdio::piped()).stderr(file).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        (child, line, log)
+    }
+
+    fn start(&self, name: &str, extra: &[&str]) -> Serving {
+        let (child, line, log) = self.spawn(name, self.command(name, extra));
         let said = || format!("{line:?}\n{}", fs::read_to_string(&log).unwrap());
         let rest = line.strip_prefix("Rankscope serves http://").unwrap_or_else(|| panic!("{}", said()));
         let address = rest.split(' ').next().unwrap().to_owned();
         Serving { child, address, log, cookie: None }
+    }
+
+    /// A worker for these servers.
+    fn work(&self, name: &str) -> Serving {
+        let (child, line, log) = self.spawn(name, self.any_command("worker", name));
+        let said = || format!("{line:?}\n{}", fs::read_to_string(&log).unwrap());
+        assert!(line.starts_with("Rankscope works for the servers on "), "{}", said());
+        Serving { child, address: String::new(), log, cookie: None }
     }
 
     async fn count(&self, sql: &'static str) -> i64 {
@@ -131,7 +149,7 @@ impl Drop for House {
             return;
         }
         // What the servers have said tells more than the test does.
-        for name in ["a", "b", "gpu-a", "gpu-b"] {
+        for name in ["a", "b", "gpu-a", "gpu-b", "worker-a", "worker-b"] {
             let log = fs::read_to_string(self.folder.path().join(format!("{name}.log"))).unwrap_or_default();
             println!("--- {name}\n{log}");
         }
@@ -661,4 +679,59 @@ async fn kills_lose_nothing_acknowledged_and_what_goes_to_both_counts_once() {
         let log = fs::read_to_string(&server.log).unwrap();
         assert!(!log.contains("ERROR") && !log.contains("could not"), "{log}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_of_a_worker_that_is_killed_is_done_by_another_and_once() {
+    let Some(house) = House::new("work").await else { return };
+    let server = house.start("a", &["--workers", "0"]);
+    let (status, made) = server.upload("/api/v1/runs");
+    assert_eq!(status, 201, "{made}");
+    let run = made["id"].as_str().unwrap().to_owned();
+    let of_run = || server.get(&format!("/api/v1/runs/{run}")).1;
+    let read_again = || {
+        let path = format!("/api/v1/runs/{run}/read-again");
+        let (status, _, _) = ask(&server.address, &server.head("POST", &path, ""), b"").unwrap();
+        assert_eq!(status, 202);
+    };
+    // The turn at the run is somebody else's, so whoever reads it again cannot end.
+    let mut turn = house.pool.acquire().await.unwrap();
+    let lock = "SELECT pg_advisory_lock(hashtext('rankscope run ' || current_schema()), hashtext($1))";
+    sqlx::query(lock).bind(&run).execute(&mut *turn).await.unwrap();
+    read_again();
+    assert_eq!(of_run()["waiting"], 1);
+
+    let mut first = house.work("worker-a");
+    let held = || {
+        let (_, _, text) = ask(&server.address, &server.head("GET", "/metrics", ""), b"").unwrap();
+        String::from_utf8(text).unwrap().contains("rankscope_jobs{state=\"held\"} 1").then_some(())
+    };
+    until("the worker has the job", held);
+    first.kill();
+    drop(first);
+    let second = house.work("worker-b");
+    let unlock = "SELECT pg_advisory_unlock(hashtext('rankscope run ' || current_schema()), hashtext($1))";
+    sqlx::query(unlock).bind(&run).execute(&mut *turn).await.unwrap();
+    until("the other worker has done it", || (of_run()["waiting"] == 0).then_some(()));
+    assert_eq!(of_run()["version"], 2);
+    assert!(fs::read_to_string(&second.log).unwrap().contains("a job has ended"));
+    assert_eq!(house.count("SELECT COUNT(*) FROM diagnoses").await, 2);
+    assert_eq!(house.count("SELECT COUNT(*) FROM pending").await, 0);
+    assert_eq!(house.orphans().await, [""; 0]);
+    assert!(!second.leads());
+
+    // The next one is a matter of a moment.
+    read_again();
+    until("it is done once more", || (of_run()["version"] == 3).then_some(()));
+}
+
+#[test]
+fn a_worker_without_its_servers_says_what_it_needs() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rankscope"));
+    let worker =
+        command.args(["worker", "--data"]).arg(folder.path()).env_remove("RANKSCOPE_DATABASE_URL").output().unwrap();
+    assert_eq!(worker.status.code(), Some(2));
+    let said = String::from_utf8(worker.stderr).unwrap();
+    assert!(said.contains("--database-url") && said.contains("--objects"), "{said}");
 }

@@ -362,3 +362,81 @@ async fn trusted_proxies_say_who_comes_and_nobody_else_does() {
     assert_eq!(ask("10.1.2.3", Method::POST, "/settings/tokens", false).await, 403);
     assert_eq!(ask("10.1.2.3", Method::POST, "/settings/tokens", true).await, 400);
 }
+
+#[tokio::test]
+async fn how_long_runs_are_kept_is_seen_before_it_is_set_and_decided_by_its_admins() {
+    let team = Team::start().await;
+    let admin = team.member("ada", Role::Admin).await;
+    let editor = team.member("ed", Role::Editor).await;
+    let page = format!("/settings/projects/{}/retention", team.project);
+    team.get(&editor, &page).await.expect(403);
+    team.form(&editor, &page, "days=1&size=").await.expect(403);
+    team.get(&admin, &format!("/settings/projects/{}/retention", team.other)).await.expect(404);
+    assert!(team.get(&admin, "/settings/projects").await.text().contains(&page));
+
+    let shown = team.get(&admin, &page).await.expect(200).text();
+    assert!(shown.contains("kept until somebody deletes them") && !shown.contains("Set these limits"), "{shown}");
+    let asked = team.get(&admin, &format!("{page}?days=&size=1KiB")).await.expect(200).text();
+    for words in ["our run", "too many bytes", "1 run of 1 would be deleted", "Set these limits"] {
+        assert!(asked.contains(words), "{words}: {asked}");
+    }
+    assert!(!asked.contains("their run"));
+    let asked = team.get(&admin, &format!("{page}?days=30&size=")).await.expect(200).text();
+    assert!(
+        asked.contains("Nothing of the 1 run would be deleted now") && asked.contains("Set these limits"),
+        "{asked}"
+    );
+    let asked = team.get(&admin, &format!("{page}?days=soon&size=")).await.expect(200).text();
+    assert!(asked.contains("is not a whole number of days") && !asked.contains("Set these limits"), "{asked}");
+    team.form(&admin, &page, "days=&size=lots").await.expect(400);
+    assert!(team.get(&admin, &page).await.text().contains("kept until somebody deletes them"), "asking sets nothing");
+
+    team.form(&admin, &page, "days=&size=1KiB").await.expect(303);
+    let shown = team.get(&admin, &page).await.expect(200).text();
+    assert!(shown.contains("1 run is past the limits and is deleted") && shown.contains("value=\"1KiB\""), "{shown}");
+    let store = &team.server.service.store;
+    assert_eq!(store.take_job("x").await.unwrap(), None, "there is an hour to think again");
+    // With a link to it the run stays.
+    let share =
+        team.json(&admin, Method::POST, &format!("/api/v1/runs/{}/shares", team.run), json!({})).await.expect(201);
+    let spared = team.get(&admin, &page).await.expect(200).text();
+    assert!(spared.contains("a link to it works") && spared.contains("Nothing is past the limits now"), "{spared}");
+    drop(share);
+    team.form(&admin, &page, "days=&size=").await.expect(303);
+    let root = team.gate.accounts.user_by_name(&"root".parse().unwrap()).await.unwrap();
+    let root = team.session(&root).await;
+    let record = team.get(&root, "/settings/audit").await.text();
+    assert!(record.contains("Ours: no limit, 1024 bytes") && record.contains("Ours: no limit, no limit"), "{record}");
+}
+
+#[tokio::test]
+async fn files_are_read_again_by_editors_and_the_page_says_so_until_it_is_done() {
+    let team = Team::start().await;
+    let editor = team.member("ed", Role::Editor).await;
+    let viewer = team.member("vi", Role::Viewer).await;
+    let page = format!("/runs/{}", team.run);
+    let form = format!("{page}/read-again");
+    team.form(&viewer, &form, "").await.expect(403);
+    assert!(!team.get(&viewer, &page).await.text().contains("Read the files again"));
+    assert!(team.get(&editor, &page).await.text().contains("Read the files again"));
+    team.form(&editor, &form, "").await.expect(303);
+    for caller in [&editor, &viewer] {
+        let shown = team.get(caller, &page).await.expect(200).text();
+        assert!(shown.contains("being read in the background") && shown.contains("http-equiv=\"refresh\""), "{shown}");
+    }
+    let run = format!("/api/v1{page}");
+    assert_eq!(team.get(&viewer, &run).await.json()["waiting"], 1);
+    let (end, ends) = tokio::sync::watch::channel(false);
+    let working = tokio::spawn(rankscope::jobs::work(std::sync::Arc::clone(&team.server.service), ends));
+    while team.get(&viewer, &run).await.json()["waiting"] != 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    end.send_replace(true);
+    working.await.unwrap();
+    assert_eq!(team.get(&viewer, &run).await.json()["version"], 2);
+    let shown = team.get(&editor, &page).await.expect(200).text();
+    assert!(!shown.contains("being read in the background"));
+    // What it says is what it said: nothing was changed between.
+    let before = team.get(&viewer, &format!("{run}?version=1")).await.json();
+    assert_eq!(team.get(&viewer, &run).await.json()["diagnosis"], before["diagnosis"]);
+}

@@ -294,10 +294,14 @@ mod tests {
         service.store.set_keep("default", keep, RETENTION, now().0).await.unwrap();
         let job = service.store.take_job("x").await.unwrap().unwrap();
         assert!(matches!(done(&service, &job).await.unwrap(), Outcome::Again(due) if due > now().0));
-        let left: Vec<_> = service.store.recent_runs(None, 9).await.unwrap().into_iter().map(|run| run.run.id).collect();
+        let left: Vec<_> =
+            service.store.recent_runs(None, 9).await.unwrap().into_iter().map(|run| run.run.id).collect();
         assert_eq!(left, [runs[2].clone(), runs[1].clone()]);
         let record = Accounts::of(&service.store).audit(9).await.unwrap();
-        assert_eq!((record[0].user_name.as_str(), record[0].action.as_str()), ("retention", Action::RunExpired.words()));
+        assert_eq!(
+            (record[0].user_name.as_str(), record[0].action.as_str()),
+            ("retention", Action::RunExpired.words())
+        );
         assert!(record[0].subject.contains("aaaa"), "{record:?}");
         // Limits that somebody took back while it was at it.
         service.store.set_keep("default", Keep::default(), RETENTION, now().0).await.unwrap();
