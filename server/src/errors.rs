@@ -49,6 +49,9 @@ kinds! {
     NotFound NOT_FOUND "not-found" "There is nothing at this address";
     ShareEnded GONE "share-ended" "This share has ended";
     StillSpeaks CONFLICT "still-speaks" "The node still sends";
+    OffsetDiffers CONFLICT "offset-differs" "The file is kept up to another byte";
+    OtherVersion PRECONDITION_FAILED "other-version" "Another version of the protocol";
+    NotWhole CONFLICT "not-whole" "A file has not arrived to its end";
     NotNow CONFLICT "not-now" "The run cannot be changed like this now";
     NotKept GONE "not-kept" "The file was not kept";
     InvalidRequest BAD_REQUEST "invalid-request" "The request cannot be understood";

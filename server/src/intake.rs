@@ -7,6 +7,7 @@ use crate::{
     errors::{Problem, ProblemKind, Result},
     limits::{Limits, size},
     multipart::{Form, FormError},
+    paced::PacedError,
     store::{Staged, Store, StoreError},
     visible::{bends, is_invisible},
 };
@@ -19,8 +20,8 @@ const WRITE_BLOCK: usize = 256 << 10;
 /// The name that pasted text gets.
 const PASTED_NAME: &str = "pasted.txt";
 
-/// Longer than any id of a project.
-const MAX_PROJECT_BYTES: usize = 128;
+/// Longer than any id.
+const MAX_ID_BYTES: usize = 128;
 
 /// Parts of a form beside its files: title, text, and what a page may add.
 const OTHER_PARTS: usize = 16;
@@ -47,6 +48,10 @@ pub struct Upload {
     pub project: Option<String>,
     /// Files and pasted text, in the order in which they were sent.
     pub files: Vec<Received>,
+    /// Files that arrived before, in requests of their own: their ids.
+    pub earlier: Vec<String>,
+    /// Who sends all this, and alone may use what arrived before.
+    pub owner: String,
 }
 
 /// Reads the whole body. Fails only if nothing of it can be kept.
@@ -68,9 +73,16 @@ pub async fn receive(form: Form, store: &Store, limits: &Limits) -> Result<Uploa
                 upload.title = clean_line(&title, limits.max_title_chars);
             }
             "project" => {
-                let (project, _) = form.text(MAX_PROJECT_BYTES).await?;
+                let (project, _) = form.text(MAX_ID_BYTES).await?;
                 form.pass().await?;
                 upload.project = Some(project.trim().to_owned()).filter(|project| !project.is_empty());
+            }
+            "upload" => {
+                let (id, _) = form.text(MAX_ID_BYTES).await?;
+                form.pass().await?;
+                if !upload.earlier.iter().any(|known| known == id.trim()) {
+                    upload.earlier.push(id.trim().to_owned());
+                }
             }
             "text" => {
                 // As long as a file may be: who has a long log at hand may paste it.
@@ -93,7 +105,7 @@ pub async fn receive(form: Form, store: &Store, limits: &Limits) -> Result<Uploa
     }
     name_the_nameless(&mut upload.files);
 
-    if upload.files.iter().all(|file| file.bytes == 0) {
+    if upload.earlier.is_empty() && upload.files.iter().all(|file| file.bytes == 0) {
         let detail = match upload.files.as_slice() {
             [] => "The upload has no file and no text. Choose at least one file, or paste text.".to_owned(),
             [file] => format!("{} is empty (0 bytes). Nothing was kept.", file.name),
@@ -101,7 +113,7 @@ pub async fn receive(form: Form, store: &Store, limits: &Limits) -> Result<Uploa
         };
         return Err(Problem::new(ProblemKind::NothingUploaded, detail));
     }
-    if upload.files.iter().all(|file| file.content.is_err()) {
+    if upload.earlier.is_empty() && upload.files.iter().all(|file| file.content.is_err()) {
         let names: Vec<_> = upload.files.iter().map(|file| file.name.as_str()).collect();
         let limit = size(limits.max_file_bytes);
         let detail = format!("Larger than {limit}, the limit for one file of this server: {}.", names.join(", "));
@@ -112,7 +124,7 @@ pub async fn receive(form: Form, store: &Store, limits: &Limits) -> Result<Uploa
 
 impl Upload {
     fn add(&mut self, file: Received, limits: &Limits) -> Result<()> {
-        if self.files.len() >= limits.max_files {
+        if self.files.len() + self.earlier.len() >= limits.max_files {
             return Err(too_many_files(limits));
         }
         self.files.push(file);
@@ -197,14 +209,14 @@ impl Arriving<'_> {
 
 fn refusal(error: FormError, limits: &Limits) -> Problem {
     match error {
-        FormError::TooLarge => request_too_large(limits),
-        FormError::Idle => {
+        FormError::Body(PacedError::TooLarge) => request_too_large(limits),
+        FormError::Body(PacedError::Idle) => {
             let seconds = limits.upload_idle.as_secs();
             let detail =
                 format!("Nothing arrived for {seconds} seconds, so the upload was given up. Nothing of it was kept.");
             Problem::new(ProblemKind::TooSlow, detail)
         }
-        FormError::Dripping => {
+        FormError::Body(PacedError::Dripping) => {
             let (rate, seconds) = (size(limits.upload_rate), limits.upload_grace.as_secs());
             let detail = format!(
                 "Less than {rate} a second arrived over {seconds} seconds, so the upload was given up. Nothing of it was \
@@ -238,7 +250,18 @@ impl Spool {
         Ok(Self { file, staged, hash: Sha256::new(), waiting: Vec::new(), waiting_bytes: 0, bytes: 0 })
     }
 
-    async fn push(&mut self, chunk: Bytes) -> Result<()> {
+    /// Bytes that came so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// All that came, on disk, without its name.
+    pub(crate) async fn staged(mut self) -> Result<Staged> {
+        self.flush().await?;
+        Ok(self.staged)
+    }
+
+    pub(crate) async fn push(&mut self, chunk: Bytes) -> Result<()> {
         self.bytes += chunk.len() as u64;
         self.waiting_bytes += chunk.len();
         self.waiting.push(chunk);
@@ -300,7 +323,7 @@ pub fn clean_line(text: &str, max_chars: usize) -> Option<String> {
 }
 
 /// The same for the name of a file, of which the end tells most: the rank, the extension.
-fn clean_name(text: &str, max_chars: usize) -> Option<String> {
+pub(crate) fn clean_name(text: &str, max_chars: usize) -> Option<String> {
     let signs: Vec<char> = shown(text).collect();
     if signs.len() <= max_chars {
         return clean_line(text, max_chars);
@@ -314,7 +337,7 @@ fn shown(text: &str) -> impl Iterator<Item = char> {
     text.trim().chars().filter(|sign| !sign.is_control() && !bends(*sign))
 }
 
-fn name_the_nameless(files: &mut [Received]) {
+pub(crate) fn name_the_nameless(files: &mut [Received]) {
     for (index, file) in files.iter_mut().enumerate().filter(|(_, file)| file.name.is_empty()) {
         file.name = format!("file-{}", index + 1);
     }

@@ -28,6 +28,7 @@ pub mod masking;
 pub mod metrics;
 pub mod multipart;
 pub mod oidc;
+pub mod paced;
 pub mod passwords;
 pub mod prometheus;
 pub mod render;

@@ -1,6 +1,6 @@
 //! How much the server takes. Every limit is stated here, once, and named in the refusal that it causes.
 
-use crate::multipart::Pace;
+use crate::paced::Pace;
 use rankscope_model::{Bytes, GIB, MIB};
 use std::time::Duration;
 

@@ -4,12 +4,10 @@
 //! limit. Names are taken as leniently as they are sent: what they mean is for the caller. Knows no file and no limit of
 //! its own but that of a head.
 
-use axum::body::{Body, BodyDataStream};
+use crate::paced::{Pace, Paced, PacedError};
+use axum::body::Body;
 use bytes::{Buf, Bytes, BytesMut};
-use futures_util::StreamExt;
 use memchr::memmem::Finder;
-use std::time::Duration;
-use tokio::time::{Instant, timeout};
 
 /// Bytes before the first part, and bytes of one part's head, at most.
 const MAX_HEAD: usize = 64 << 10;
@@ -25,18 +23,9 @@ pub enum FormError {
     /// A head or what stands before the first part is longer than any honest one.
     #[error("more than {MAX_HEAD} bytes before a part's content")]
     HeadTooLong,
-    /// More bytes than the request may have.
-    #[error("the body is over the limit of a request")]
-    TooLarge,
-    /// Nothing arrived for too long.
-    #[error("nothing arrived")]
-    Idle,
-    /// It arrives more slowly than a sender does who means it.
-    #[error("it arrives too slowly")]
-    Dripping,
-    /// The connection.
+    /// The body does not go on.
     #[error("{0}")]
-    Source(axum::Error),
+    Body(PacedError),
 }
 
 /// What stands before a part's content.
@@ -46,17 +35,6 @@ pub struct Head {
     pub name: String,
     /// Name of the file, if there is one; it may be empty.
     pub file_name: Option<String>,
-}
-
-/// How fast a form must arrive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
-    /// A pause after which it is given up.
-    pub idle: Duration,
-    /// Bytes per second that must arrive over each `grace`.
-    pub rate: u64,
-    /// Time spent waiting over which the rate is looked at.
-    pub grace: Duration,
 }
 
 /// Where the reading stands.
@@ -75,16 +53,11 @@ enum Place {
 /// A form that is being read.
 #[derive(Debug)]
 pub struct Form {
-    source: BodyDataStream,
+    source: Paced,
     buffer: BytesMut,
     place: Place,
     /// Line break and boundary.
     delimiter: Finder<'static>,
-    left: u64,
-    pace: Pace,
-    /// Time spent waiting, and bytes that came, since the rate was last looked at.
-    waited: Duration,
-    came: u64,
 }
 
 impl Form {
@@ -97,15 +70,11 @@ impl Form {
         }
         let delimiter = [b"\r\n--", boundary.as_slice()].concat();
         Some(Self {
-            source: body.into_data_stream(),
+            source: Paced::new(body, max_bytes, pace),
             // The first boundary has no line before it.
             buffer: BytesMut::from(&b"\r\n"[..]),
             place: Place::Start,
             delimiter: Finder::new(&delimiter).into_owned(),
-            left: max_bytes,
-            pace,
-            waited: Duration::ZERO,
-            came: 0,
         })
     }
 
@@ -176,31 +145,9 @@ impl Form {
 
     /// Takes in the next piece of the body.
     async fn fill(&mut self) -> Result<(), FormError> {
-        let asked = Instant::now();
-        let next = timeout(self.pace.idle, self.source.next()).await;
-        self.waited += asked.elapsed();
-        match next {
-            Err(_) => Err(FormError::Idle),
-            Ok(None) => Err(FormError::Broken("the body ends before the form")),
-            Ok(Some(Err(error))) => Err(FormError::Source(error)),
-            Ok(Some(Ok(piece))) => {
-                self.left = self.left.checked_sub(piece.len() as u64).ok_or(FormError::TooLarge)?;
-                self.buffer.extend_from_slice(&piece);
-                self.came += piece.len() as u64;
-                self.keeps_pace()
-            }
-        }
-    }
-
-    /// Looks at the rate once enough time was spent waiting; what was fast before does not excuse what drips now.
-    fn keeps_pace(&mut self) -> Result<(), FormError> {
-        if self.waited < self.pace.grace {
-            return Ok(());
-        }
-        let wanted = self.waited.as_secs_f64() * self.pace.rate as f64;
-        let came = std::mem::take(&mut self.came);
-        self.waited = Duration::ZERO;
-        if (came as f64) < wanted { Err(FormError::Dripping) } else { Ok(()) }
+        let piece = self.source.next().await.map_err(FormError::Body)?;
+        self.buffer.extend_from_slice(&piece.ok_or(FormError::Broken("the body ends before the form"))?);
+        Ok(())
     }
 }
 
@@ -281,7 +228,8 @@ fn extended_value(value: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures_util::stream;
+    use futures_util::{StreamExt, stream};
+    use std::time::Duration;
 
     /// No rate is asked for.
     fn pace(idle_millis: u64) -> Pace {
@@ -335,7 +283,7 @@ mod tests {
             let error = parts(form(endless(start), u64::MAX)).await.unwrap_err();
             assert!(matches!(error, FormError::HeadTooLong), "{error}");
             let error = parts(form(endless(start), 9000)).await.unwrap_err();
-            assert!(matches!(error, FormError::TooLarge), "{error}");
+            assert!(matches!(error, FormError::Body(PacedError::TooLarge)), "{error}");
         }
         // Long content is no head.
         let mut long = endless(b"--B\r\n\r\n");
@@ -352,7 +300,7 @@ mod tests {
         let stalled = stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"--B\r\n"))]).chain(stream::pending());
         let body = Body::from_stream(stalled);
         let form = Form::new(b"multipart/form-data; boundary=B", body, 1000, pace(20)).unwrap();
-        assert!(matches!(parts(form).await, Err(FormError::Idle)));
+        assert!(matches!(parts(form).await, Err(FormError::Body(PacedError::Idle))));
         for kind in [&b"multipart/form-data"[..], b"multipart/mixed; boundary=B", b"multipart/form-data; boundary="] {
             assert!(Form::new(kind, Body::empty(), 1, pace(0)).is_none());
         }
@@ -374,10 +322,10 @@ mod tests {
             parts(Form::new(kind, Body::from_stream(body), u64::MAX, pace).unwrap())
         };
         let drips = arrives(vec![(10, 1); 10_000]).await;
-        assert!(matches!(drips, Err(FormError::Dripping)), "{drips:?}");
+        assert!(matches!(drips, Err(FormError::Body(PacedError::Dripping))), "{drips:?}");
         // A fast start does not excuse it.
         let slows = [vec![(0, 8 << 20)], vec![(10, 1); 10_000]].concat();
-        assert!(matches!(arrives(slows).await, Err(FormError::Dripping)));
+        assert!(matches!(arrives(slows).await, Err(FormError::Body(PacedError::Dripping))));
         // A pause is honest where the rest makes up for it, and so is a slow line.
         assert!(arrives(vec![(150, 1), (60, 64 << 10), (1, 64 << 10), (150, 1)]).await.is_ok());
         assert!(arrives(vec![(5, 2048); 100]).await.is_ok());

@@ -6,8 +6,8 @@ use crate::{
     accounts::DEFAULT_PROJECT,
     engine,
     errors::{Problem, ProblemKind, Result},
-    intake::{Received, Upload},
-    jobs::{READ_FILE, READ_RUN},
+    intake::{self, Received, Spool, Upload},
+    jobs::{EXPIRE_UPLOAD, READ_FILE, READ_RUN},
     limits::Limits,
     masking,
     metrics::Metrics,
@@ -103,7 +103,8 @@ impl Service {
     }
 
     /// A new run from an upload.
-    pub async fn create_run(&self, upload: Upload) -> Result<Taken> {
+    pub async fn create_run(&self, mut upload: Upload) -> Result<Taken> {
+        let earlier = self.fetch_earlier(&mut upload).await?;
         let title = upload.title.clone().unwrap_or_else(|| {
             let title = engine::title_from_names(upload.files.iter().map(|file| file.name.as_str()));
             title.chars().take(self.limits.max_title_chars).collect()
@@ -115,11 +116,13 @@ impl Service {
         let (report, series) = self.diagnose(run, 1, evidence).await?;
         let project = upload.project.as_deref().unwrap_or(DEFAULT_PROJECT);
         self.store.create_run_in(project, artifacts, Arc::clone(&report), series).await?;
+        self.end_earlier(earlier).await;
         Ok(Taken { report, artifacts: infos })
     }
 
     /// More files for a run, and a new version that counts them in. The old ones stay.
-    pub async fn add_files(&self, run: &str, upload: Upload) -> Result<Taken> {
+    pub async fn add_files(&self, run: &str, mut upload: Upload) -> Result<Taken> {
+        let earlier = self.fetch_earlier(&mut upload).await?;
         let artifacts = self.read_files(upload.files).await?;
         let _lock = self.store.lock_run(run).await?;
         let row = self.store.run(run).await?;
@@ -130,7 +133,46 @@ impl Service {
         let infos = evidence.artifacts.get(before..).unwrap_or_default().to_vec();
         let (report, series) = self.diagnose(row.run, row.version.saturating_add(1), evidence).await?;
         self.store.append_version(artifacts, Arc::clone(&report), series).await?;
+        self.end_earlier(earlier).await;
         Ok(Taken { report, artifacts: infos })
+    }
+
+    /// Brings in the files of an upload that arrived before. They stay until it is kept: one that fails can be sent again.
+    async fn fetch_earlier(&self, upload: &mut Upload) -> Result<Vec<String>> {
+        let ids = std::mem::take(&mut upload.earlier);
+        for id in &ids {
+            let open = self.store.open_upload(id, &upload.owner).await.map_err(|error| match error {
+                StoreError::Missing => {
+                    Problem::invalid("There is no such file of yours on its way. It may have expired.")
+                }
+                error => error.into(),
+            })?;
+            if open.received < open.bytes {
+                let (name, received, bytes) = (&open.name, open.received, open.bytes);
+                let detail = format!("{name:?} is kept up to byte {received} of {bytes}. Send it to its end first.");
+                return Err(Problem::new(ProblemKind::NotWhole, detail));
+            }
+            let mut spool = Spool::new(&self.store)?;
+            let mut bytes = self.store.upload_bytes(&open.id).await?;
+            while let Some(piece) = bytes.try_next().await.map_err(Problem::internal)? {
+                spool.push(piece).await?;
+            }
+            if spool.bytes() != open.bytes {
+                let detail = format!("Parts of {:?} are no longer there. Send it anew.", open.name);
+                return Err(Problem::invalid(detail).because("a file on its way is not as long as its row says"));
+            }
+            upload.files.push(spool.finish(open.name).await?);
+        }
+        intake::name_the_nameless(&mut upload.files);
+        Ok(ids)
+    }
+
+    async fn end_earlier(&self, ids: Vec<String>) {
+        for id in ids {
+            if let Err(error) = self.store.end_upload(&id, EXPIRE_UPLOAD).await {
+                tracing::warn!(%error, upload = id, "a file that was used stays on its way until it expires");
+            }
+        }
     }
 
     /// Has all files of a run read again, when there is time.
@@ -398,7 +440,7 @@ mod tests {
     }
 
     fn upload(store: &Store, names: &[&str]) -> Upload {
-        Upload { title: None, project: None, files: names.iter().map(|name| received(store, name)).collect() }
+        Upload { files: names.iter().map(|name| received(store, name)).collect(), ..Upload::default() }
     }
 
     static AT_ONCE: AtomicUsize = AtomicUsize::new(0);

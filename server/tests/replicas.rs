@@ -735,3 +735,51 @@ fn a_worker_without_its_servers_says_what_it_needs() {
     let said = String::from_utf8(worker.stderr).unwrap();
     assert!(said.contains("--database-url") && said.contains("--objects"), "{said}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_one_server_had_begun_to_take_in_is_ended_at_another() {
+    let Some(house) = House::new("parts").await else { return };
+    let mut servers = [house.start("a", &[]), house.start("b", &[])];
+    // More than what is kept at once, and a table at the end of it.
+    let mut file = vec![b'\n'; 20 << 20];
+    file.extend_from_slice(&data("nvidia-smi.txt"));
+    let length = format!("Upload-Length: {}\r\nUpload-Metadata: filename c21pLnR4dA==\r\n", file.len());
+    let first = &servers[0];
+    let (status, head, _) = ask(&first.address, &first.head("POST", "/api/v1/uploads", &length), b"").unwrap();
+    assert_eq!(status, 201, "{head}");
+    let head = head.to_ascii_lowercase();
+    let address = head.split("location: ").nth(1).unwrap().split("\r\n").next().unwrap().to_owned();
+    let kept = |server: &Serving| {
+        let (_, head, _) = ask(&server.address, &server.head("GET", &address, ""), b"").unwrap();
+        let head = head.to_ascii_lowercase();
+        head.split("upload-offset: ").nth(1).unwrap().split("\r\n").next().unwrap().parse::<usize>().unwrap()
+    };
+    let from = |offset: usize| format!("Upload-Offset: {offset}\r\nContent-Type: application/offset+octet-stream\r\n");
+
+    // Nearly all of it is sent to the first one, which is killed before it answers.
+    let mut stream = TcpStream::connect(&first.address).unwrap();
+    let head = first.head("PATCH", &address, &from(0)).replacen("\r\n", " HTTP/1.1\r\n", 1);
+    write!(stream, "{head}Host: {}\r\nContent-Length: {}\r\n\r\n", first.address, file.len()).unwrap();
+    stream.write_all(&file[..18 << 20]).unwrap();
+    let second = &servers[1];
+    until("a first piece is kept", || (kept(second) > 0).then_some(()));
+    servers[0].kill();
+    let second = &servers[1];
+    let end = kept(second);
+    assert!((16 << 20..18 << 20).contains(&end), "{end}");
+    let (status, head, _) = ask(&second.address, &second.head("PATCH", &address, &from(end)), &file[end..]).unwrap();
+    assert_eq!(status, 204, "{head}");
+    assert_eq!(kept(second), file.len());
+
+    let id = address.rsplit('/').next().unwrap();
+    let body = multipart(&[("upload", None, id.as_bytes())]);
+    let kind = format!("Content-Type: {}\r\n", multipart_type());
+    let (status, _, made) = ask(&second.address, &second.head("POST", "/api/v1/runs", &kind), &body).unwrap();
+    let made: Value = serde_json::from_slice(&made).unwrap();
+    assert_eq!((status, &made["verdict"]), (201, &json!("imbalance")), "{made}");
+    let bytes = format!("/api/v1/runs/{}/artifacts/0", made["id"].as_str().unwrap());
+    let (_, _, bytes) = ask(&second.address, &second.head("GET", &bytes, ""), b"").unwrap();
+    assert!(bytes == file, "byte for byte");
+    assert_eq!(house.count("SELECT COUNT(*) FROM upload_parts").await, 0);
+    assert!(house.bucket.keys().iter().all(|key| !key.contains("/uploads/")), "{:?}", house.bucket.keys());
+}

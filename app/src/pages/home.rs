@@ -2,7 +2,7 @@
 
 use super::message::{Sought, message};
 use super::{backend, head, site};
-use crate::accounts::ProjectChoice;
+use crate::accounts::{ProjectChoice, Visitor};
 use crate::backend::{BackendError, SiteFacts};
 use crate::document::TopBar;
 use crate::evidence_form::{EvidenceForm, evidence_form};
@@ -126,6 +126,10 @@ fn runs_section(runs: Vec<RunSummary>, query: Option<&str>) -> AnyView {
     } else {
         view! { <ul class="runs">{runs.into_iter().map(run_line).collect_view()}</ul> }.into_any()
     };
+    // With accounts the way leads through the projects.
+    let kept_for = (found > 0 && use_context::<Visitor>().is_none()).then(|| {
+        view! { <p class="dim"><a href="/settings/projects/default/retention">"How long runs are kept"</a></p> }
+    });
     let searchable = found > 0 || query.is_some();
     view! {
         <section class="recent" id="runs" aria-labelledby="runs-title">
@@ -144,6 +148,7 @@ fn runs_section(runs: Vec<RunSummary>, query: Option<&str>) -> AnyView {
                     })}
             </div>
             {list}
+            {kept_for}
         </section>
     }
     .into_any()

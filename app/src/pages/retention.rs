@@ -5,6 +5,7 @@ use super::message::{Sought, message};
 use super::settings::frame;
 use super::{backend, head};
 use crate::backend::BackendError;
+use crate::icons;
 use crate::retention::{AskedLimits, Consequences, ExpiringRun, KeptFor, Retention};
 use crate::words;
 use leptos::prelude::*;
@@ -48,14 +49,14 @@ fn page(retention: &Retention) -> AnyView {
     };
     let fault = retention.asked.as_ref().and_then(|(_, read)| read.as_ref().err().cloned());
     let asked = retention.asked.as_ref().and_then(|(asked, read)| read.as_ref().ok().map(|kept| (asked, *kept)));
-    let fault = fault.map(|fault| view! { <p class="said" role="alert">{fault}</p> });
+    let fault = fault.map(|fault| view! { <p class="warning" role="alert">{icons::warning()}<span>{fault}</span></p> });
     let answer = match asked {
         Some((asked, kept)) => preview(retention, asked, kept, &address),
         None => standing(retention),
     };
     let content = view! {
         <section class="card fields" aria-labelledby="limits-title">
-            <h2 id="limits-title">"Limits of "<bdi>{name}</bdi> <span>{held(retention.kept)}</span></h2>
+            <h2 id="limits-title"><bdi>{format!("Limits of {name}")}</bdi> <span>{held(retention.kept)}</span></h2>
             {fault}
             <form class="inline" method="get" action=address>
                 <div class="field">
@@ -68,7 +69,7 @@ fn page(retention: &Retention) -> AnyView {
                 </div>
                 <button type="submit" class="button">"See what that deletes"</button>
             </form>
-            <p class="hint">"Empty fields set no limit. A change is a new diagnosis or a note. Beyond the room those runs go that were changed longest ago. Runs whose job goes on, and runs to which a link still works, always stay."</p>
+            <p class="dim">"Empty fields set no limit. A change is a new diagnosis or a note. Beyond the room those runs go that were changed longest ago. Runs whose job goes on, and runs to which a link still works, always stay."</p>
         </section>
         {answer}
     };
@@ -181,7 +182,7 @@ fn list(title: &'static str, runs: &[ExpiringRun]) -> Option<AnyView> {
         }
     });
     let more = runs.len().saturating_sub(LISTED);
-    let more = (more > 0).then(|| view! { <p class="hint">{format!("And {more} more.")}</p> });
+    let more = (more > 0).then(|| view! { <p class="dim">{format!("And {more} more.")}</p> });
     Some(
         view! {
             <h3>{title}</h3>

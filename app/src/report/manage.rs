@@ -19,9 +19,9 @@ pub fn manage(report: &Report) -> Option<AnyView> {
     });
     let read_again = may_edit().then(|| {
         view! {
-            <form method="post" action=format!("/runs/{}/read-again", run.id) class="again">
+            <form method="post" action=format!("/runs/{}/read-again", run.id)>
                 <button type="submit" class="button">"Read the files again"</button>
-                <p class="hint">"With the readers that this server has now, for instance after an upgrade. It makes a new version of the report; those before it stay."</p>
+                <p class="dim">"With the readers that this server has now, for instance after an upgrade. It makes a new version of the report; those before it stay."</p>
             </form>
         }
     });

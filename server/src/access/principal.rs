@@ -119,6 +119,15 @@ impl Principal {
         })
     }
 
+    /// To whom uploads on their way belong: the same for nobody else.
+    pub fn owner(&self) -> String {
+        match self {
+            Self::SingleUser | Self::Nobody => String::new(),
+            Self::User(signed_in) => format!("user:{}", signed_in.user.id),
+            Self::Token(holder) => format!("token:{}", holder.id),
+        }
+    }
+
     /// The name under which the record knows this one; `None` where nobody has to answer for anything.
     pub fn recorded_name(&self) -> Option<String> {
         match self {

@@ -52,6 +52,7 @@ const GET: Method = Method::GET;
 const POST: Method = Method::POST;
 const PATCH: Method = Method::PATCH;
 const DELETE: Method = Method::DELETE;
+const OPTIONS: Method = Method::OPTIONS;
 
 const VIEWER: Role = Role::Viewer;
 const EDITOR: Role = Role::Editor;
@@ -153,6 +154,12 @@ pub static ROWS: &[Row] = &[
     row(DELETE, "/api/v1/runs/{id}", Rule::Run(ADMIN)),
     open_to(Scope::Upload, POST, "/api/v1/runs/{id}/files", Rule::Run(EDITOR)),
     open_to(Scope::Upload, POST, "/api/v1/runs/{id}/read-again", Rule::Run(EDITOR)),
+    // Whose file it is, the handler knows: nobody else's is found.
+    open_to(Scope::Upload, OPTIONS, "/api/v1/uploads", Rule::AnyProject(EDITOR)),
+    open_to(Scope::Upload, POST, "/api/v1/uploads", Rule::AnyProject(EDITOR)),
+    open_to(Scope::Upload, GET, "/api/v1/uploads/{upload}", Rule::AnyProject(EDITOR)),
+    open_to(Scope::Upload, PATCH, "/api/v1/uploads/{upload}", Rule::AnyProject(EDITOR)),
+    open_to(Scope::Upload, DELETE, "/api/v1/uploads/{upload}", Rule::AnyProject(EDITOR)),
     open_to(Scope::Read, GET, "/api/v1/runs/{id}/series", Rule::Run(VIEWER)),
     open_to(Scope::Read, GET, "/api/v1/runs/{id}/artifacts/{n}", Rule::Run(VIEWER)),
     open_to(Scope::Read, GET, "/api/v1/runs/{id}/charts/{chart}", Rule::Run(VIEWER)),
@@ -223,6 +230,7 @@ mod tests {
             }
             match row.scope {
                 Some(Scope::Read) => assert!(!changes, "{}", row.path),
+                Some(Scope::Upload) if row.path.starts_with("/api/v1/uploads") => {}
                 Some(Scope::Upload | Scope::Samples) => assert_eq!(row.method, Method::POST, "{}", row.path),
                 None => {}
             }

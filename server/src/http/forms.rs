@@ -50,7 +50,7 @@ pub struct ShareForm {
 /// Upload of the home page.
 pub async fn create_run(State(state): State<AppState>, who: Who, body: Result<UploadBody, Problem>) -> Response {
     or_page(async {
-        let mut upload = intake::receive(body?.0, &state.service.store, &state.service.limits).await?;
+        let mut upload = body?.receive(&state).await?;
         upload.project = Some(who.principal.project_for_upload(upload.project.as_deref())?);
         let taken = to_the_end(async move { state.service.create_run(upload).await }).await?;
         Ok(Redirect::to(&run_url(&taken.report.run.id)).into_response())
@@ -82,7 +82,7 @@ pub async fn add_files(
         let ApiPath(id) = path?;
         let ApiQuery(back) = query?;
         state.service.store.run(&id).await?;
-        let upload = intake::receive(body?.0, &state.service.store, &state.service.limits).await?;
+        let upload = body?.receive(&state).await?;
         let run = id.clone();
         to_the_end(async move { state.service.add_files(&run, upload).await }).await?;
         Ok(Redirect::to(&back.address(&id)).into_response())
@@ -277,7 +277,7 @@ pub async fn create_after(
     or_page(async {
         let ApiPath(id) = path?;
         state.service.store.run(&id).await?;
-        let upload = intake::receive(body?.0, &state.service.store, &state.service.limits).await?;
+        let upload = body?.receive(&state).await?;
         let run = id.clone();
         to_the_end(async move { state.service.create_after(&run, upload).await }).await?;
         Ok(Redirect::to(&stage_url(&id, Stage::Verify)).into_response())

@@ -2,8 +2,9 @@
 
 use super::AppState;
 use crate::{
+    access::Who,
     errors::{Problem, ProblemKind},
-    intake,
+    intake::{self, Upload},
     multipart::Form,
 };
 use axum::{
@@ -12,7 +13,19 @@ use axum::{
 };
 
 /// A multipart body within the limits of one request.
-pub struct UploadBody(pub Form);
+pub struct UploadBody {
+    form: Form,
+    /// Who sends it.
+    owner: String,
+}
+
+impl UploadBody {
+    /// Takes it in.
+    pub async fn receive(self, state: &AppState) -> Result<Upload, Problem> {
+        let upload = intake::receive(self.form, &state.service.store, &state.service.limits).await?;
+        Ok(Upload { owner: self.owner, ..upload })
+    }
+}
 
 impl FromRequest<AppState> for UploadBody {
     type Rejection = Problem;
@@ -26,9 +39,10 @@ impl FromRequest<AppState> for UploadBody {
         }
         let (parts, body) = request.into_parts();
         let kind = parts.headers.get(header::CONTENT_TYPE).map_or(&b""[..], |kind| kind.as_bytes());
-        Form::new(kind, body, limits.max_request_bytes, limits.pace()).map(Self).ok_or_else(|| {
+        let form = Form::new(kind, body, limits.max_request_bytes, limits.pace()).ok_or_else(|| {
             let detail = "Uploads are multipart/form-data with fields title, files (repeated) and text.";
             Problem::new(ProblemKind::UnsupportedMedia, detail)
-        })
+        })?;
+        Ok(Self { form, owner: Who::of(&parts.extensions).principal.owner() })
     }
 }

@@ -4,6 +4,7 @@
 //! transaction with what it has changed. Kept crates were looked at: apalis' stores are typed by one database each, with
 //! connections and migrations of their own, so neither is possible with them. Knows no HTTP.
 
+mod expiry;
 mod reading;
 mod retention;
 
@@ -26,6 +27,9 @@ pub const READ_FILE: &str = "read_file";
 pub const READ_RUN: &str = "read_run";
 /// The limits of a project; the subject is the project.
 pub const RETENTION: &str = "retention";
+
+/// A file on its way that nobody goes on with; the subject is the upload.
+pub const EXPIRE_UPLOAD: &str = "expire_upload";
 
 /// Time between two looks for work.
 const LOOK: Duration = Duration::from_secs(1);
@@ -142,6 +146,7 @@ async fn done(service: &Arc<Service>, job: &Job) -> Result<Outcome, Failure> {
     match job.kind.as_str() {
         READ_FILE | READ_RUN => reading::read(service, job).await,
         RETENTION => retention::look(service, job).await,
+        EXPIRE_UPLOAD => expiry::look(service, job).await,
         kind => Err(Failure::Problem(format!("this version knows no job {kind:?}"))),
     }
 }
@@ -202,7 +207,7 @@ mod tests {
             let bytes = name.len() as u64;
             Received { name: (*name).into(), bytes, sha256: "00".into(), content: Ok(staged) }
         };
-        Upload { title: None, project: None, files: names.iter().map(file).collect() }
+        Upload { files: names.iter().map(file).collect(), ..Upload::default() }
     }
 
     /// Says what the file holds; slow the first time for one that is called so.

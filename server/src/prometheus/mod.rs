@@ -123,7 +123,7 @@ impl Sources {
         };
         let file = self.download(source.clone(), selector.clone(), span, step, store, turn).await?;
         let title = format!("GPU memory from {}, {span}", source.host());
-        Ok(Upload { title: Some(title), project: None, files: vec![file] })
+        Ok(Upload { title: Some(title), files: vec![file], ..Upload::default() })
     }
 
     /// The address if it is on the list. What is asked is always built from the list's own words.

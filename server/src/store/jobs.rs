@@ -38,6 +38,8 @@ pub enum Of<'a> {
     Run(&'a str),
     /// A project.
     Project(&'a str),
+    /// Neither.
+    Nothing,
 }
 
 /// How many jobs there are.
@@ -62,6 +64,7 @@ pub(crate) async fn add(
     let (run, project) = match of {
         Of::Run(run) => (Some(run), None),
         Of::Project(project) => (None, Some(project)),
+        Of::Nothing => (None, None),
     };
     sqlx::query(
         "INSERT INTO jobs (id, kind, subject, run_id, project_id, created_at, due_at, attempts) \

@@ -25,6 +25,7 @@ mod shares;
 mod staging;
 #[cfg(test)]
 pub(crate) mod testing;
+mod uploads;
 
 pub(crate) use database::{ANSWERS_WITHIN, plain};
 pub use database::{Database, DatabaseUrl, DbRow, Engine, FILE as DATABASE_FILE};
@@ -43,6 +44,7 @@ pub(crate) use runs::tests::report as tests_report;
 pub use runs::{ArtifactFile, NewArtifact, RunRow};
 pub use shares::{MintedShare, ShareOptions, SharedReport};
 pub use staging::Staged;
+pub use uploads::{OpenUpload, PartError};
 
 use rankscope_model::UnixMicros;
 use sqlx::AnyPool;

@@ -9,7 +9,6 @@ use crate::{
     checklist::NewNote,
     errors::{Problem, ProblemBody, Result},
     http::{AppState, upload_body::UploadBody},
-    intake,
     service::to_the_end,
 };
 use axum::{Json, extract::State, http::StatusCode};
@@ -167,11 +166,11 @@ pub async fn attach_after(
 pub async fn create_after(
     State(state): State<AppState>,
     ApiPath(id): ApiPath<String>,
-    UploadBody(body): UploadBody,
+    body: UploadBody,
 ) -> Result<(StatusCode, Json<TakenAnswer>)> {
     // Before gigabytes travel for nothing.
     state.service.store.run(&id).await?;
-    let upload = intake::receive(body, &state.service.store, &state.service.limits).await?;
+    let upload = body.receive(&state).await?;
     let run = id.clone();
     let taken = to_the_end(async move { state.service.create_after(&run, upload).await }).await?;
     let answer = TakenAnswer::from(taken);

@@ -7,6 +7,7 @@ pub mod live;
 mod prometheus;
 mod runs;
 mod shares;
+pub mod uploads;
 
 pub use bodies::{ApiJson, ApiPath, ApiQuery};
 pub use checklist::{author_of, item_url, stage_url};
@@ -20,6 +21,7 @@ use axum::{
     extract::DefaultBodyLimit,
     http::Uri,
     response::{IntoResponse, Response},
+    routing::options,
 };
 use std::sync::OnceLock;
 use utoipa::{OpenApi, openapi::OpenApi as Description};
@@ -46,11 +48,18 @@ pub fn routers() -> (Router<AppState>, Router<AppState>) {
     // Takes as long as another server does, but a small body.
     let small =
         OpenApiRouter::new().routes(routes!(prometheus::create_run)).layer(DefaultBodyLimit::max(small_body::MOST));
+    let tus = OpenApiRouter::new().routes(routes!(uploads::begin)).routes(routes!(
+        uploads::stand,
+        uploads::add,
+        uploads::give_up
+    ));
+    let tus = tus.route("/uploads", options(uploads::options));
     let uploads = OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(runs::create_run, runs::list_runs))
         .routes(routes!(runs::add_files))
         .routes(routes!(checklist::create_after))
         .routes(routes!(live::post_samples))
+        .merge(tus)
         .merge(small);
     let quick = OpenApiRouter::new()
         .routes(routes!(runs::get_run, runs::rename_run, runs::delete_run))

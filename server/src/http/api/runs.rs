@@ -46,6 +46,8 @@ pub struct UploadForm {
     files: Vec<u8>,
     /// Pasted text; becomes the file `pasted.txt`.
     text: Option<String>,
+    /// Id of a file that has arrived in requests of its own (`/uploads`); any number of times.
+    upload: Option<String>,
     /// Id of the project of a new run. By default the token's, the default one, or the first in which you are an editor.
     project: Option<String>,
 }
@@ -254,8 +256,8 @@ pub fn run_url(id: &str) -> String {
         (status = 413, description = "A limit of this server; `detail` names it", body = ProblemBody, content_type = "application/problem+json"),
         (status = 422, description = "No file and no text", body = ProblemBody, content_type = "application/problem+json"),
     ))]
-pub async fn create_run(State(state): State<AppState>, who: Who, UploadBody(body): UploadBody) -> Result<Response> {
-    let mut upload = intake::receive(body, &state.service.store, &state.service.limits).await?;
+pub async fn create_run(State(state): State<AppState>, who: Who, body: UploadBody) -> Result<Response> {
+    let mut upload = body.receive(&state).await?;
     upload.project = Some(who.principal.project_for_upload(upload.project.as_deref())?);
     let answer = TakenAnswer::from(to_the_end(async move { state.service.create_run(upload).await }).await?);
     let location = HeaderValue::from_str(&answer.location()).map_err(Problem::internal)?;
@@ -275,11 +277,11 @@ pub async fn create_run(State(state): State<AppState>, who: Who, UploadBody(body
 pub async fn add_files(
     State(state): State<AppState>,
     ApiPath(id): ApiPath<String>,
-    UploadBody(body): UploadBody,
+    body: UploadBody,
 ) -> Result<Response> {
     // Before gigabytes travel for nothing.
     state.service.store.run(&id).await?;
-    let upload = intake::receive(body, &state.service.store, &state.service.limits).await?;
+    let upload = body.receive(&state).await?;
     let answer = TakenAnswer::from(to_the_end(async move { state.service.add_files(&id, upload).await }).await?);
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }

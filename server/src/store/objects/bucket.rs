@@ -191,8 +191,8 @@ impl Bucket {
         Ok(true)
     }
 
-    pub async fn delete_run(&self, run: &str) -> Result<(), StoreError> {
-        let listed = self.store.list(Some(&Key::from_iter(["runs", run])));
+    pub async fn delete_below(&self, prefix: &Key) -> Result<(), StoreError> {
+        let listed = self.store.list(Some(prefix));
         let keys = listed.map_ok(|found| found.location).boxed();
         self.delete_all(keys).await
     }

@@ -74,8 +74,8 @@ impl Folder {
         .await
     }
 
-    pub async fn delete_run(&self, run: &str) -> Result<(), StoreError> {
-        let folder = self.store.path_to_filesystem(&Key::from_iter(["runs", run]))?;
+    pub async fn delete_below(&self, prefix: &Key) -> Result<(), StoreError> {
+        let folder = self.store.path_to_filesystem(prefix)?;
         blocking(move || match fs::remove_dir_all(&folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -83,9 +83,9 @@ impl Folder {
         .await
     }
 
-    pub async fn delete(&self, run: &str, keys: Vec<Key>) -> Result<(), StoreError> {
+    pub async fn delete(&self, prefix: &Key, keys: Vec<Key>) -> Result<(), StoreError> {
         let paths = keys.iter().map(|key| self.store.path_to_filesystem(key)).collect::<Result<Vec<PathBuf>, _>>()?;
-        let run = self.store.path_to_filesystem(&Key::from_iter(["runs", run]))?;
+        let top = self.store.path_to_filesystem(prefix)?;
         blocking(move || {
             for path in &paths {
                 match fs::remove_file(path) {
@@ -94,7 +94,7 @@ impl Folder {
                 }
             }
             let folders: BTreeSet<&Path> = paths.iter().filter_map(|path| path.parent()).collect();
-            for folder in folders.into_iter().chain([run.as_path()]) {
+            for folder in folders.into_iter().chain([top.as_path()]) {
                 // Fails where other objects are left, which is as it should be.
                 let _ = fs::remove_dir(folder);
             }

@@ -57,6 +57,11 @@ pub fn series_key(run: &str, version: u32) -> Key {
     Key::from_iter(["runs", run, "series", &format!("{version}.json.gz")])
 }
 
+/// Key of a part of a file on its way.
+pub fn part_key(upload: &str, part: &str) -> Key {
+    Key::from_iter(["uploads", upload, part])
+}
+
 /// Key of a state of live data that replicas have written down.
 pub fn live_state_key(slot: &str) -> Key {
     Key::from_iter(["live", &format!("state-{slot}.json.gz")])
@@ -139,19 +144,44 @@ impl Objects {
 
     /// Removes every object of a run. Objects that are already gone are no error.
     pub async fn delete_run(&self, run: &str) -> Result<(), StoreError> {
+        self.delete_below(Key::from_iter(["runs", run])).await
+    }
+
+    /// Removes every part of a file on its way.
+    pub async fn delete_upload(&self, upload: &str) -> Result<(), StoreError> {
+        self.delete_below(Key::from_iter(["uploads", upload])).await
+    }
+
+    async fn delete_below(&self, prefix: Key) -> Result<(), StoreError> {
         match &self.place {
-            Place::Folder(folder) => folder.delete_run(run).await,
-            Place::Bucket(bucket) => bucket.delete_run(run).await,
+            Place::Folder(folder) => folder.delete_below(&prefix).await,
+            Place::Bucket(bucket) => bucket.delete_below(&prefix).await,
         }
     }
 
     /// Removes single objects of a run, and its folders where they are empty then. Objects that are already gone are no
     /// error.
     pub async fn delete(&self, run: &str, keys: Vec<Key>) -> Result<(), StoreError> {
+        self.delete_in(&Key::from_iter(["runs", run]), keys).await
+    }
+
+    /// The same of one part of a file on its way.
+    pub async fn delete_part(&self, upload: &str, key: Key) -> Result<(), StoreError> {
+        self.delete_in(&Key::from_iter(["uploads", upload]), vec![key]).await
+    }
+
+    async fn delete_in(&self, prefix: &Key, keys: Vec<Key>) -> Result<(), StoreError> {
         match &self.place {
-            Place::Folder(folder) => folder.delete(run, keys).await,
+            Place::Folder(folder) => folder.delete(prefix, keys).await,
             Place::Bucket(bucket) => bucket.delete(keys).await,
         }
+    }
+
+    /// How many parts of a file on its way there are.
+    #[cfg(test)]
+    pub async fn parts(&self, upload: &str) -> Result<usize, StoreError> {
+        let listed = self.store().list(Some(&Key::from_iter(["uploads", upload])));
+        listed.try_fold(0, async |count, _| Ok(count + 1)).await.map_err(|error| self.told(error))
     }
 
     /// Gives an object that lies where another is about to be written a name of its own, so that nothing is overwritten.
