@@ -273,6 +273,7 @@ impl<'t> Walk<'t> {
             return;
         }
         let parts = Parts::of(&words);
+        let mut is_result = false;
         self.draft.says_init |= parts.says_init();
         self.host |= parts.says_host();
         let mut hint = parts.unit;
@@ -283,8 +284,11 @@ impl<'t> Walk<'t> {
             hint = Some(unit);
             self.unit = Some(unit);
             self.advance(3);
-        } else if matches!(parts.key(), Some(Key::Memory(_))) {
-            hint = self.call().or(hint);
+        } else if matches!(parts.key(), Some(Key::Memory(_)))
+            && let Some(divided) = self.call()
+        {
+            hint = divided.or(hint);
+            is_result = divided.is_none();
         }
         let equals = self.is_sign(0, '=');
         if equals || self.is_sign(0, ':') {
@@ -301,6 +305,9 @@ impl<'t> Walk<'t> {
         }
         // A unit right behind the sign is the program's own: `step:  1`, `peak=20480.0MB`.
         let device = self.cuda_device();
+        if is_result {
+            hint = hint.or(self.unit_of_result());
+        }
         match self.kind(0) {
             Some(Kind::Number(number)) => self.number_value(&parts, number, hint, equals, device),
             Some(Kind::Sign('-')) if self.is_tight(1) => self.negative_value(&parts, hint),
@@ -322,20 +329,27 @@ impl<'t> Walk<'t> {
 
     /// `()`, `(0)`, `('cuda:1')` behind the name of one of PyTorch's functions, and what its result is divided by, as
     /// `f"{torch.cuda.memory_allocated()/2**30=}"` prints it. Stays where it is if no value follows: lines of code look the
-    /// same. Gives the unit that the division makes.
-    fn call(&mut self) -> Option<u64> {
-        const LONGEST: usize = 5;
-        if !(self.is_sign(0, '(') && self.is_tight(0)) {
+    /// same, and the keys of a dictionary in code too. Gives the unit that the division makes, if there is one.
+    fn call(&mut self) -> Option<Option<u64>> {
+        const LONGEST: usize = 7;
+        if !(self.is_sign(0, '(') && self.is_tight(0)) || self.is_key_of_code() {
             return None;
         }
         let (begin, end) = (self.at, (1..=LONGEST).find(|offset| self.is_sign(*offset, ')'))?);
-        let argument = match (self.kind(1), self.kind(3), end) {
-            (Some(Kind::Number(n)), _, 2)
-            | (Some(Kind::Word("cuda" | "CUDA" | "device")), Some(Kind::Number(n)), 4) => n.whole,
+        // `(0)`, `(cuda:0)`, `(device=0)`, `(device=cuda:0)`: the number before the end.
+        let argument = match self.kind(end.saturating_sub(1)) {
+            Some(Kind::Number(n)) => n.whole,
             _ => None,
         };
         self.advance(end.saturating_add(1));
-        let divided = self.divided();
+        let mut divided = self.divided();
+        // `…/1e9 GB: 4.5`
+        if let Some(Kind::Word(word)) = self.kind(0)
+            && let Some(unit) = unit(word, false)
+        {
+            divided = Some(unit);
+            self.advance(1);
+        }
         if !(self.is_sign(0, '=') || self.is_sign(0, ':') || matches!(self.kind(0), Some(Kind::Number(_)))) {
             self.at = begin;
             return None;
@@ -343,12 +357,46 @@ impl<'t> Walk<'t> {
         if let Some(device) = argument.and_then(|n| u32::try_from(n).ok()).filter(|device| *device < 1024) {
             self.draft.device.get_or_insert(device);
         }
-        divided
+        Some(divided)
     }
 
-    /// `/1024**3`, `/ 2**20`, `/1e9`, `/ (1024 * 1024)`: the unit, if it is one.
+    /// `{torch.cuda.memory_allocated(): 3}`: the name at hand begins behind a brace, so it is evaluated there.
+    fn is_key_of_code(&self) -> bool {
+        let before = self.tokens.get(..self.at).unwrap_or_default().iter().rev();
+        let name = |kind: Kind<'_>| matches!(kind, Kind::Word(_) | Kind::Sign('.'));
+        before.map(|token| token.kind).find(|kind| !name(*kind)) == Some(Kind::Sign('{'))
+    }
+
+    /// The unit of a function's result that stands there as it is. PyTorch's count bytes; programs that print under the
+    /// same name what they have divided elsewhere print small numbers, of which nothing tells the unit.
+    fn unit_of_result(&mut self) -> Option<u64> {
+        const LEAST_BYTES: u64 = MIB;
+        let printed = matches!(self.kind(1), Some(Kind::Word(word)) if unit(word, self.is_tight(1)).is_some());
+        match self.kind(0) {
+            Some(Kind::Number(number)) if !printed && self.unit.is_none() => match number.whole {
+                Some(0) => Some(1),
+                Some(n) if n >= LEAST_BYTES => Some(1),
+                // Not even MiB would be so many.
+                None if number.value >= MIB as f64 => Some(1),
+                _ => {
+                    self.draft.has_unitless = true;
+                    None
+                }
+            },
+            Some(Kind::Number(_)) => None,
+            // `nan`, or a sign before a number.
+            _ => Some(1),
+        }
+    }
+
+    /// `/1024**3`, `/ 2**20`, `/1e9`, `/ (1024 * 1024)`, `>> 20`: the unit, if it is one.
     fn divided(&mut self) -> Option<u64> {
         const UNITS: [u64; 6] = [KIB, MIB, GIB, 1_000, 1_000_000, 1_000_000_000];
+        if let (true, true, Some(Kind::Number(bits))) = (self.is_sign(0, '>'), self.is_sign(1, '>'), self.kind(2)) {
+            self.advance(3);
+            let unit = bits.whole.and_then(|bits| 1_u64.checked_shl(u32::try_from(bits).ok()?));
+            return unit.filter(|unit| UNITS.contains(unit));
+        }
         let mut product = 1.0;
         while self.is_sign(0, '/') {
             let floor = usize::from(self.is_sign(1, '/'));
@@ -874,8 +922,31 @@ mod tests {
         }
         assert_eq!(of("memory_reserved()/1e9=4.5").reserved, Some(Bytes(4_500_000_000)));
         assert_eq!(of("max_memory_reserved('cuda:3')=4.50GiB").device, Some(3));
+        for (text, allocated) in [
+            ("torch.cuda.memory_allocated(): 0", Some(Bytes(0))),
+            ("torch.cuda.memory_allocated(): 20000000", Some(Bytes(20_000_000))),
+            ("torch.cuda.memory_allocated(device=cuda:0)/1e9 = 4.5", Some(Bytes(4_500_000_000))),
+            ("torch.cuda.memory_allocated() / 1_000_000_000=4.5", Some(Bytes(4_500_000_000))),
+            ("torch.cuda.memory_allocated() / 1e9 GB: 4.5", Bytes::from_float(4.5, GIB)),
+            ("torch.cuda.memory_allocated() >> 20 = 4608", gib(4.5)),
+        ] {
+            assert_eq!(of(text).allocated, allocated, "{text}");
+        }
+        assert_eq!(of("torch.cuda.memory_allocated(device=cuda:3)/1e9 = 4.5").device, Some(3));
+        // Bytes or MiB: nobody can tell, and it is said.
+        for text in
+            ["torch.cuda.memory_allocated(): 512", "torch.cuda.memory_allocated() = 4608", "memory_allocated(): 4.5"]
+        {
+            let record = of(text);
+            assert!(record.has_unitless && !record.says_something(), "{text}: {record:?}");
+        }
+        for value in ["nan", "inf", "1e18", "-512"] {
+            let record = of(&format!("torch.cuda.memory_allocated(): {value}"));
+            assert!(record.has_impossible && !record.says_something(), "{value}: {record:?}");
+        }
         // Code that prints, and no figure of it.
         for text in [
+            "sizes = {torch.cuda.memory_allocated(): 3000000000}",
             "print(torch.cuda.memory_allocated()/2**30, 2)",
             "used = torch.cuda.memory_allocated() / 1e9",
             "if torch.cuda.memory_allocated() > 3000000000:",

@@ -67,6 +67,10 @@ fn number(text: &str, grouped: bool) -> (Option<Number>, usize) {
             end = end.saturating_add(4);
         }
     }
+    // `1_000_000_000` of Python.
+    while byte(end) == Some(b'_') && digits_from(end.saturating_add(1)) == 3 {
+        end = end.saturating_add(4);
+    }
     let whole_end = end;
     if byte(end) == Some(b'.') {
         let point = end.saturating_add(1);
@@ -83,7 +87,7 @@ fn number(text: &str, grouped: bool) -> (Option<Number>, usize) {
             end = first.saturating_add(exponent);
         }
     }
-    let plain: String = text.get(..end).unwrap_or_default().chars().filter(|c| *c != ',').collect();
+    let plain: String = text.get(..end).unwrap_or_default().chars().filter(|c| !matches!(c, ',' | '_')).collect();
     let whole = if end == whole_end { plain.parse().ok() } else { None };
     (plain.parse().ok().map(|value| Number { value, whole }), end)
 }
@@ -107,6 +111,7 @@ mod tests {
         assert_eq!(shown("tps: 4,207  x (8,512)"), "tps : #4207 x ( #8 , #512 )");
         assert_eq!(shown("{\"rank\": 0, 'loss': 1.5e-05}"), "{ rank : #0 , loss : #0.000015 }");
         assert_eq!(shown("max reserved: 26716.0[Rank 49]"), "max reserved : #26716 [ Rank #49 ]");
+        assert_eq!(shown("1_000_000 2_5 3_0000"), "#1000000 #2 _5 #3 _0000");
         assert_eq!(shown("0x7f 1.2.3 5e 显"), "#0 x7f #1.2 . #3 #5 e 显");
     }
 
