@@ -5,10 +5,11 @@
 use crate::context::Limits;
 use crate::lines::counted;
 use crate::upload::ReadSeek;
+use flate2::bufread::GzDecoder;
 use ruzstd::decoding::{FrameDecoder, StreamingDecoder};
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::ops::ControlFlow;
 
 /// Longest display name kept, in characters; longer ones lose their beginning, because the end tells more.
@@ -125,9 +126,40 @@ fn explained(error: io::Error) -> io::Error {
     io::Error::other(Explained { text, is_cut })
 }
 
-/// Decodes gzip, several members one after another included.
-pub(crate) fn gunzip(input: &mut dyn Read) -> impl Read + '_ {
-    flate2::read::MultiGzDecoder::new(input)
+/// Decodes gzip, several members one after another included. What is no member behind a whole one is left aside, as
+/// `gzip -d` does: a transfer in blocks or a tape leaves such bytes.
+pub(crate) struct Gunzip<'a> {
+    member: Option<GzDecoder<BufReader<&'a mut dyn Read>>>,
+    has_rest: bool,
+}
+
+impl<'a> Gunzip<'a> {
+    pub(crate) fn new(input: &'a mut dyn Read) -> Self {
+        Self { member: Some(GzDecoder::new(BufReader::with_capacity(64 << 10, input))), has_rest: false }
+    }
+
+    /// Other bytes than padding were left aside.
+    pub(crate) fn has_rest(&self) -> bool {
+        self.has_rest
+    }
+}
+
+impl Read for Gunzip<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        const MAGIC: u8 = 0x1f;
+        loop {
+            let Some(member) = &mut self.member else { return Ok(0) };
+            let n = member.read(buf)?;
+            if n > 0 || buf.is_empty() {
+                return Ok(n);
+            }
+            let Some(mut input) = self.member.take().map(GzDecoder::into_inner) else { return Ok(0) };
+            match input.fill_buf()?.first() {
+                Some(&MAGIC) => self.member = Some(GzDecoder::new(input)),
+                first => self.has_rest = first.is_some_and(|byte| *byte != 0),
+            }
+        }
+    }
 }
 
 /// Decodes Zstandard, several frames one after another included.

@@ -108,8 +108,14 @@ impl Upload<'_> {
             }
             Content::Gzip => {
                 let depth = Depth { codecs: depth.codecs.saturating_add(1), ..depth };
-                let budget = self.budget;
-                self.stream(name, bytes, &mut budget.meter(container::gunzip(&mut peeked)), depth);
+                let (budget, first) = (self.budget, self.evidence.artifacts.len());
+                let mut unpacked = container::Gunzip::new(&mut peeked);
+                self.stream(name, bytes, &mut budget.meter(&mut unpacked), depth);
+                if unpacked.has_rest()
+                    && let Some(artifact) = self.evidence.artifacts.get_mut(first)
+                {
+                    artifact.warnings.push("bytes behind the end of the packed data were left aside".to_owned());
+                }
             }
             Content::Zstd => {
                 let depth = Depth { codecs: depth.codecs.saturating_add(1), ..depth };

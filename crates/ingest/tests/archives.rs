@@ -73,6 +73,19 @@ fn compressed_files_are_read_by_content_and_keep_their_name() {
 }
 
 #[test]
+fn what_is_no_gzip_behind_a_whole_one_is_left_aside_and_named() {
+    let packed = gz(LOG.as_bytes());
+    let clean = read_bytes("job.log.gz", &[packed.clone(), vec![0; 512]].concat());
+    assert_eq!((clean.steps.len(), warnings(&clean).as_str()), (1, ""), "padding");
+    for behind in [b"garbage".to_vec(), [b"garbage".to_vec(), packed.clone()].concat()] {
+        let evidence = read_bytes("job.log.gz", &[packed.clone(), behind].concat());
+        assert_eq!(names(&evidence), [("job.log.gz", ArtifactKind::StepLog)]);
+        assert_eq!(evidence.steps.len(), 1);
+        assert_eq!(warnings(&evidence), "bytes behind the end of the packed data were left aside");
+    }
+}
+
+#[test]
 fn members_become_artifacts_of_their_own() {
     let members: &[(&str, &[u8])] = &[
         ("rank0/out.log", LOG.as_bytes()),
