@@ -120,7 +120,9 @@ fn nothing(diagnosis: &Diagnosis, places: &Places<'_>) -> AnyView {
             "No rank stands out: the model or the batch is too big for these cards. Evening the ranks out will not help."
         }
         Verdict::Balanced => "No rank stands out and no card is near its capacity.",
-        Verdict::Inconclusive => "These files do not compare at least two ranks or GPUs in one quantity.",
+        Verdict::Inconclusive => {
+            "These files do not settle whether one rank or GPU needs more than the others. The headline says why."
+        }
     };
     // What is said of the ranks in question, whatever the cause: where the difference is read.
     let read = diagnosis.findings.iter().filter(|finding| {

@@ -6,7 +6,7 @@
 use crate::case::Case;
 use crate::combine::{Claim, Ledger};
 use crate::words;
-use rankscope_model::{Bytes, Item, OomEvent, Rank, Severity, SnapshotEvidence, Subject};
+use rankscope_model::{Bytes, Item, MOST_BYTES, OomEvent, Rank, Severity, SnapshotEvidence, Subject};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
@@ -32,8 +32,9 @@ fn recorded(snapshot: &SnapshotEvidence) -> impl Iterator<Item = OomEvent> + '_ 
         Some(OomEvent {
             rank: snapshot.rank,
             device: Some(device.device),
-            tried: Some(tried),
-            free: Some(free),
+            // Nothing is what a damaged snapshot says of a size: nobody runs out of memory asking for none.
+            tried: Some(tried).filter(|tried| *tried > Bytes(0) && *tried <= MOST_BYTES),
+            free: Some(free).filter(|free| *free <= MOST_BYTES && (*free > Bytes(0) || tried > Bytes(0))),
             ..OomEvent::new(snapshot.at.clone(), RECORDED)
         })
     })
@@ -103,7 +104,8 @@ fn asked(oom: &OomEvent) -> Option<String> {
         (None, Some(total)) => Some(format!("the card has {total}")),
         (None, None) => None,
     };
-    let parts: Vec<String> = tried.into_iter().chain(free).collect();
+    let limit = oom.limit.map(|limit| format!("{}'s allocator may take {limit}", allocator(&oom.family)));
+    let parts: Vec<String> = tried.into_iter().chain(free).chain(limit).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 

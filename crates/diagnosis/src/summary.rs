@@ -349,7 +349,7 @@ fn nothing_to_compare(case: &Case, ledger: &Ledger) -> String {
 
 /// An out-of-memory message with a figure of what is held on the device.
 fn has_figure(oom: &rankscope_model::OomEvent) -> bool {
-    let figures = [oom.total, oom.free, oom.this_process, oom.allocated, oom.reserved];
+    let figures = [oom.total, oom.limit, oom.free, oom.this_process, oom.allocated, oom.reserved];
     figures.iter().any(Option::is_some) || !oom.others.is_empty()
 }
 
@@ -362,9 +362,15 @@ fn has_memory(row: &rankscope_model::StepRecord) -> bool {
 /// What was read and understood although it tells no memory.
 fn without_figures(case: &Case) -> Vec<String> {
     let evidence = case.evidence;
+    let asks = evidence.ooms.iter().any(|oom| oom.tried.is_some());
+    let names_cards = evidence.device_tables.iter().any(|table| !table.devices.is_empty());
+    let is_empty_list = |table: &rankscope_model::DeviceTable| table.devices.is_empty() && table.processes.is_empty();
+    let names_nobody = evidence.device_tables.iter().any(is_empty_list);
     let kinds = [
-        (!evidence.ooms.is_empty(), "an out-of-memory message without figures"),
-        (!evidence.device_tables.is_empty(), "a table without a memory column"),
+        (!evidence.ooms.is_empty() && !asks, "an out-of-memory message without figures"),
+        (asks, "an out-of-memory message that tells only what was asked for"),
+        (names_cards, "a table of GPUs without their memory"),
+        (names_nobody, "an empty list of processes (no process was on a GPU when it was taken)"),
         (!evidence.steps.is_empty(), "step lines with batches but no memory"),
         (!evidence.traces.is_empty(), "a profiler trace without memory events of a GPU"),
         (!evidence.topologies.is_empty(), "a matrix of links between GPUs"),

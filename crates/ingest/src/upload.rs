@@ -13,6 +13,7 @@ use crate::step_log::thin::thin_together;
 use crate::viewer_page::{self, Page};
 use crate::{json, launch, memory_timeline, profiler_trace, text, torch_snapshot};
 use rankscope_model::{ArtifactId, ArtifactInfo, ArtifactKind, Evidence, LaunchSource};
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -313,6 +314,7 @@ impl Upload<'_> {
             self.thin();
         }
         self.evidence.join_cards();
+        self.name_tables_without_memory();
         let (dropped, width) = self.thinned;
         if dropped > 0
             && let Some(first) = self.evidence.artifacts.first_mut()
@@ -324,7 +326,30 @@ impl Upload<'_> {
             ));
         }
     }
+
+    fn name_tables_without_memory(&mut self) {
+        let mut tells: BTreeMap<u32, bool> = BTreeMap::new();
+        for table in self.evidence.device_tables.iter().filter(|table| !table.devices.is_empty()) {
+            let told = table.devices.iter().any(|device| device.used.or(device.free).is_some())
+                || table.processes.iter().any(|process| process.used.is_some());
+            *tells.entry(table.at.artifact.0).or_default() |= told;
+        }
+        for (artifact, _) in tells.into_iter().filter(|(_, told)| !told) {
+            let artifact = usize::try_from(artifact).unwrap_or(usize::MAX);
+            // A table that was asked for without it is what its owner wanted.
+            let whole = [ArtifactKind::NvidiaSmiQuery, ArtifactKind::Prometheus];
+            let artifact = self.evidence.artifacts.get_mut(artifact);
+            if let Some(artifact) = artifact.filter(|artifact| whole.contains(&artifact.kind)) {
+                artifact.warnings.push(WITHOUT_MEMORY.to_owned());
+            }
+        }
+    }
 }
+
+/// A file that names cards and tells of no memory is understood, and helps nobody: its owner can take it again with the
+/// figures.
+const WITHOUT_MEMORY: &str = "names GPUs but tells no memory of them; take it again with used memory (nvidia-smi's plain table, \
+    memory.used of --query-gpu, or DCGM_FI_DEV_FB_USED)";
 
 /// The facts of a training script come from its syntax tree, never from the text readers, which would take sample
 /// output in a docstring for evidence. A script that cannot be parsed stays a script, with the reason.

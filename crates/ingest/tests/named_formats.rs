@@ -378,5 +378,8 @@ fn what_is_no_figure_of_a_moment_stays_out() {
     ] {
         let evidence = read_bytes("rank0.log", text.as_bytes());
         assert_eq!(evidence.steps, [], "{text}");
+        let warnings = evidence.artifacts[0].warnings.join("; ");
+        let is_said = warnings.contains("how memory changed, or what is free");
+        assert_eq!(is_said, text.contains("_delta") || text.contains("gb_free"), "{text}: {warnings}");
     }
 }

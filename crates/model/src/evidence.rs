@@ -420,6 +420,9 @@ pub struct OomEvent {
     pub tried: Option<Bytes>,
     /// Capacity of the device.
     pub total: Option<Bytes>,
+    /// What the allocator may take of the device (`Limit` of TensorFlow's), where its account stands beside the message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Bytes>,
     /// Free on the device.
     pub free: Option<Bytes>,
     /// All memory of this process on the device, context included.
@@ -455,6 +458,7 @@ impl OomEvent {
             device: None,
             tried: None,
             total: None,
+            limit: None,
             free: None,
             this_process: None,
             allocated: None,

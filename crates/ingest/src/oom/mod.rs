@@ -72,6 +72,8 @@ pub(crate) struct OomReader<'c> {
     previous: String,
     stacks: Stacks,
     stats: Stats,
+    /// Whole blocks of these, in the order of the file.
+    accounts: Vec<Stats>,
     harmless: u64,
     dropped: u64,
 }
@@ -111,7 +113,7 @@ struct Found {
 }
 
 /// The latest `Stats:` block of TensorFlow's or XLA's allocator.
-#[derive(Default)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Stats {
     line: u64,
     limit: Option<Bytes>,
@@ -129,6 +131,7 @@ impl<'c> OomReader<'c> {
             previous: String::new(),
             stacks: Stacks::default(),
             stats: Stats::default(),
+            accounts: Vec::new(),
             harmless: 0,
             dropped: 0,
         }
@@ -218,7 +221,12 @@ impl<'c> OomReader<'c> {
         match families::bfc_stat(line.body) {
             // The block lists its limit first.
             Some((true, limit)) => self.stats = Stats { line: line.number, limit: Some(limit), in_use: None },
-            Some((false, in_use)) => self.stats.in_use = Some(in_use),
+            Some((false, in_use)) => {
+                self.stats.in_use = Some(in_use);
+                if self.accounts.len() < self.ctx.limits.max_oom_events {
+                    self.accounts.push(self.stats);
+                }
+            }
             None => {}
         }
     }
@@ -258,7 +266,7 @@ impl<'c> OomReader<'c> {
             seen.remove(0);
         }
         seen.push((message.clone(), self.found.len()));
-        self.add_stats(&mut message, block);
+        let limit = self.add_stats(&mut message, block);
         self.found.push(Found {
             event: OomEvent {
                 at: block.at.clone(),
@@ -267,6 +275,7 @@ impl<'c> OomReader<'c> {
                 device: message.device,
                 tried: message.tried,
                 total: message.total,
+                limit,
                 free: message.free,
                 this_process: message.this_process,
                 allocated: message.allocated,
@@ -280,17 +289,37 @@ impl<'c> OomReader<'c> {
         });
     }
 
-    /// The allocator's own account, when it stands just before the failure.
-    fn add_stats(&self, message: &mut Message, block: &Block) {
+    /// The allocator's own account, when it stands just before the failure. Gives what it may take.
+    fn add_stats(&self, message: &mut Message, block: &Block) -> Option<Bytes> {
         let near = match block.at.place {
             rankscope_model::Place::Line(line) => {
                 self.stats.line > 0 && line.checked_sub(self.stats.line).is_some_and(|gap| gap <= MAX_STATS_GAP)
             }
             _ => false,
         };
-        if near && matches!(message.family.as_str(), "xla" | "tensorflow_oom" | "tensorflow_bfc") {
-            message.total = message.total.or(self.stats.limit);
-            message.allocated = message.allocated.or(self.stats.in_use);
+        if !near || !matches!(message.family.as_str(), "xla" | "tensorflow_oom" | "tensorflow_bfc") {
+            return None;
+        }
+        message.allocated = message.allocated.or(self.stats.in_use);
+        self.stats.limit
+    }
+
+    /// TensorFlow's allocator says first that it failed, and then what it holds: behind a long list of its chunks, and
+    /// before the next failure.
+    fn add_later_accounts(events: &mut [OomEvent], accounts: &[Stats]) {
+        let line = |event: &OomEvent| match event.at.place {
+            rankscope_model::Place::Line(line) => line,
+            _ => 0,
+        };
+        let is_bfc = |event: &OomEvent| event.family == "tensorflow_bfc";
+        let lines: Vec<u64> = events.iter().filter(|event| is_bfc(event)).map(line).collect();
+        for event in events.iter_mut().filter(|event| is_bfc(event) && event.limit.is_none()) {
+            let begin = line(event);
+            let next = lines.iter().copied().find(|other| *other > begin).unwrap_or(u64::MAX);
+            if let Some(account) = accounts.iter().find(|account| account.line > begin && account.line < next) {
+                event.limit = account.limit;
+                event.allocated = event.allocated.or(account.in_use);
+            }
         }
     }
 
@@ -311,6 +340,7 @@ impl<'c> OomReader<'c> {
             events.push(event);
         }
         events.sort_by_key(|event| event.at.place);
+        Self::add_later_accounts(&mut events, &self.accounts);
         if untrusted {
             warnings.push(
                 "the numbers in front of out-of-memory messages are not global ranks (the same number stands for \
@@ -453,6 +483,26 @@ mod tests {
         let (events, _) = events(
             "Stats: \nLimit:                      4928097484\nInUse:                      4248542720\n\n[error] failed: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 58982400 bytes.\n",
         );
-        assert_eq!((events[0].total, events[0].allocated), (Some(Bytes(4_928_097_484)), Some(Bytes(4_248_542_720))));
+        assert_eq!((events[0].limit, events[0].allocated), (Some(Bytes(4_928_097_484)), Some(Bytes(4_248_542_720))));
+        assert_eq!(events[0].total, None, "what it may take is not what the card has");
+    }
+
+    #[test]
+    fn an_allocator_account_behind_the_failure_is_that_failures_own() {
+        let failure = |size: &str| {
+            format!(
+                "Allocator (GPU_0_bfc) ran out of memory trying to allocate {size}.  Current allocation summary follows.\n"
+            )
+        };
+        let account = |limit: u64, used: u64| {
+            format!("Chunk at 7f00 of size 256\nStats: \nLimit: {limit:>20}\nInUse: {used:>20}\n")
+        };
+        let text =
+            [failure("2.00GiB"), account(100, 90), failure("3.00GiB"), failure("4.00GiB"), account(200, 180)].concat();
+        let (events, _) = events(&text);
+        let told: Vec<_> = events.iter().map(|event| (event.limit, event.allocated)).collect();
+        let of = |limit, used| (Some(Bytes(limit)), Some(Bytes(used)));
+        assert_eq!(told.first(), Some(&of(100, 90)), "{events:?}");
+        assert_eq!(told.last(), Some(&of(200, 180)));
     }
 }

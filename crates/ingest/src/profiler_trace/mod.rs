@@ -151,6 +151,7 @@ fn out_of_memory(trace: &Trace, rank: Option<Rank>, at: &Provenance, clock: Cloc
                 .find(|found| found.id == failed.device)
                 .and_then(|found| found.total)
                 .map(Bytes),
+            limit: None,
             free: None,
             this_process: None,
             allocated: failed.allocated.map(Bytes),

@@ -78,6 +78,10 @@ pub(crate) struct StepReader<'c> {
     impossible: Impossible,
     /// Lines with a memory figure without a unit.
     unitless: Tally,
+    /// Lines with a result of a function that may be bytes or what somebody divided.
+    small_results: Tally,
+    /// Lines with differences of memory, or with what is free of a card that nobody names.
+    of_no_moment: Tally,
 }
 
 /// Lines with memory figures that cannot be, and the ranks that printed them.
@@ -186,6 +190,8 @@ impl<'c> StepReader<'c> {
             ownerless: Ownerless::default(),
             impossible: Impossible::default(),
             unitless: Tally::default(),
+            small_results: Tally::default(),
+            of_no_moment: Tally::default(),
         }
     }
 
@@ -224,6 +230,11 @@ impl<'c> StepReader<'c> {
             for draft in records::records(line.body, owner) {
                 self.keep_line(draft, line, trust);
             }
+            if tells_no_moment(line.body) {
+                self.of_no_moment.add(line.number);
+            }
+        } else if tells_no_moment(line.body) {
+            self.of_no_moment.add(line.number);
         }
     }
 
@@ -282,7 +293,10 @@ impl<'c> StepReader<'c> {
         if draft.has_unitless {
             self.unitless.add(first_line(&at));
         }
-        if (draft.has_impossible || draft.has_unitless) && !draft.says_something() {
+        if draft.has_small_result {
+            self.small_results.add(first_line(&at));
+        }
+        if (draft.has_impossible || draft.has_unitless || draft.has_small_result) && !draft.says_something() {
             return;
         }
         let (subject, owner) = match (named, certain) {
@@ -345,6 +359,12 @@ impl<'c> StepReader<'c> {
         }
         warnings.extend(self.ownerless.warnings());
         warnings.extend(self.impossible.warning());
+        warnings.extend(self.small_results.told("has", "have").map(|lines| {
+            format!(
+                "{lines} the result of a memory function that is bytes as PyTorch counts them, or MiB if somebody divided \
+                 it: too small to tell, and left out; print the unit behind the number"
+            )
+        }));
         // Where other figures were read, a bare number beside them may be anything.
         let has_memory = |record: &StepRecord| {
             let figures = [record.allocated, record.peak_allocated, record.reserved, record.peak_reserved];
@@ -354,6 +374,13 @@ impl<'c> StepReader<'c> {
         warnings.extend(unitless.map(|lines| {
             format!(
                 "{lines} a memory figure without a unit, which was left out; print MB, MiB, GB or GiB behind the number"
+            )
+        }));
+        let of_no_moment = self.of_no_moment.told("tells", "tell").filter(|_| !records.iter().any(has_memory));
+        warnings.extend(of_no_moment.map(|lines| {
+            format!(
+                "{lines} how memory changed, or what is free of a card of unknown size, which no rank can be held against \
+                 another by; print torch.cuda.max_memory_allocated() of each rank"
             )
         }));
         warnings.extend(untrusted.told("has", "have").map(|lines| {
@@ -376,6 +403,11 @@ impl<'c> StepReader<'c> {
         }
         (records, self.of_statistics, warnings)
     }
+}
+
+/// `train_mem_gpu_alloc_delta` of HF's trainer, and fairseq's `gb_free` without its list of cards.
+fn tells_no_moment(body: &str) -> bool {
+    (body.contains("_mem_gpu_") && body.contains("_delta")) || body.contains("gb_free")
 }
 
 fn first_line(at: &Provenance) -> u64 {

@@ -9,7 +9,7 @@ use super::rows::{Block, BlockState, Event, Run, Segment, Trace};
 use super::segments::Segments;
 use super::sites::{Room, top_sites};
 use crate::lines::counted;
-use rankscope_model::{Bytes, NeverFreed, SeriesAxis, SnapshotDevice, SnapshotPeak};
+use rankscope_model::{Bytes, MOST_BYTES, NeverFreed, SeriesAxis, SnapshotDevice, SnapshotPeak};
 use std::collections::{BTreeMap, HashSet};
 
 /// Call sites that are kept of what is live at the end of one device.
@@ -202,6 +202,16 @@ impl Tally {
                 replay.contradictions,
                 counted(count, "event", "events"),
                 if replay.contradictions == 1 { "contradicts" } else { "contradict" }
+            ));
+        }
+        let sizeless = replay.as_ref().map_or(0, |replay| {
+            let is_none = |tried: Bytes, free: Bytes| tried == Bytes(0) || tried > MOST_BYTES || free > MOST_BYTES;
+            replay.ooms.iter().filter(|(_, tried, free)| is_none(*tried, *free)).count() as u64
+        });
+        if sizeless > 0 {
+            warnings.push(format!(
+                "device {device}: {} no size that can be, so what was asked for, or was free, is not told",
+                counted(sizeless, "out-of-memory event records", "out-of-memory events record")
             ));
         }
         let (bands, at_peak) = replay.as_ref().map_or_else(Default::default, |replay| {
