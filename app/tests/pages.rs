@@ -791,7 +791,7 @@ fn node(name: &str) -> NodeStatus {
         driver_version: None,
         notes: vec!["GPU 1 has fallen off the bus.".into()],
         devices: vec![card(0, Some(67), true, visited), card(1, None, false, vec![])],
-        runs: vec![LiveRunRef { id: "01939f0a7e2b".into(), title: "Slurm job 1 on a".into() }],
+        runs: vec![LiveRunRef { id: "01939f0a7e2b".into(), title: "Slurm job 1 on a".into(), ..LiveRunRef::default() }],
     }
 }
 

@@ -143,8 +143,8 @@ pub struct ServeArgs {
     /// The driver's management library, where it is not the system's.
     #[arg(long, value_name = "FILE", env = "RANKSCOPE_NVML_LIBRARY")]
     pub nvml_library: Option<PathBuf>,
-    /// Where the processes on this machine's GPUs are looked up.
-    #[arg(long, value_name = "DIR", default_value = "/proc", hide = true)]
+    /// Where the processes on this machine's GPUs are looked up: the host's /proc, if that is mounted elsewhere.
+    #[arg(long, value_name = "DIR", default_value = "/proc")]
     pub proc: PathBuf,
 }
 

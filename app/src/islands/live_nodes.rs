@@ -24,7 +24,7 @@ mod browser {
     use crate::live::heat;
     use rankscope_model::Bytes;
     use std::cell::{Cell, RefCell};
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::rc::Rc;
     use wasm_bindgen::{JsCast, JsValue};
     use web_sys::{Element, HtmlElement, Node};
@@ -139,6 +139,10 @@ mod browser {
                 cards: count(".gpu"),
                 lost: count(".node:not(.stale) .gpu.lost"),
                 out: count(".node:not(.stale) .gpu.hot"),
+                found: {
+                    let found = dom::find_all(&self.list, ".node:not(.stale) .node-found");
+                    found.iter().filter_map(|link| link.get_attribute("href")).collect::<BTreeSet<_>>().len()
+                },
             });
             if let Some(sum) = dom::find::<HtmlElement>(&self.root, "[data-sum]") {
                 set_text(&sum, &text);

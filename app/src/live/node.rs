@@ -4,6 +4,7 @@ use super::heat;
 use crate::{icons, words};
 use leptos::prelude::*;
 use rankscope_model::{Bytes, DeviceStatus, LiveStateKind, NodeStatus, ProcessRole, ProcessStatus, Severity};
+use std::collections::BTreeSet;
 
 /// Names of strangers that a row shows; more are counted.
 const NAMED: usize = 2;
@@ -26,6 +27,14 @@ pub fn summary(nodes: &[NodeStatus]) -> String {
         cards: nodes.iter().map(|node| node.devices.len()).sum(),
         lost: of_now().filter(|device| device.state == Some(LiveStateKind::Lost)).count(),
         out: of_now().filter(|device| device.outlier).count(),
+        found: nodes
+            .iter()
+            .filter(speaks)
+            .flat_map(|node| &node.runs)
+            .filter(|run| run.found.is_some() && run.ended.is_none())
+            .map(|run| run.id.as_str())
+            .collect::<BTreeSet<_>>()
+            .len(),
     })
 }
 
@@ -56,7 +65,14 @@ pub fn node_card(status: &NodeStatus) -> AnyView {
         }
     });
     let runs = status.runs.iter().map(|run| {
-        view! { <a class="node-run" href=format!("/runs/{}", run.id)>{words::shown_line(&run.title)}</a> }
+        let href = format!("/runs/{}", run.id);
+        let ended = run.ended.map(|at| {
+            view! { " "<span class="dim">"ended "<time datetime=words::time_iso(at)>{words::clock(at)}</time></span> }
+        });
+        let found = run.found.as_deref().filter(|_| run.ended.is_none()).map(|found| {
+            view! { <a class="node-found" href=href.clone()>{icons::severity(Severity::Warning)}{words::shown_line(found)}</a> }
+        });
+        view! { <span class="node-run"><a href=href.clone()>{words::shown_line(&run.title)}</a>{ended}</span>{found} }
     });
     let runs = runs.collect_view();
     let notes = status.notes.iter().map(|note| view! { <li>{words::shown_line(note)}</li> }).collect_view();

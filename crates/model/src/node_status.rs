@@ -31,13 +31,19 @@ pub struct NodeStatus {
     pub runs: Vec<LiveRunRef>,
 }
 
-/// A job that runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A job that runs, or has ended a little while ago.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveRunRef {
     /// Id of the run.
     pub id: String,
     /// Its title.
     pub title: String,
+    /// What its report accuses at the moment, in a few words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<String>,
+    /// When it was seen that it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<UnixMicros>,
 }
 
 /// How a run whose job goes on stands.

@@ -63,6 +63,9 @@ pub struct RunTick {
     pub word: String,
     /// What was found while it ran, oldest first.
     pub notices: Vec<Notice>,
+    /// What its report accuses at the moment, in a few words.
+    #[serde(default)]
+    pub found: Option<String>,
 }
 
 /// What a stream waits for.

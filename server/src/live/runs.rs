@@ -95,6 +95,8 @@ struct OpenRun {
     given_up: bool,
     /// As it was told last.
     standing: RunStanding,
+    /// What its report accuses.
+    found: Option<String>,
 }
 
 /// Follows the jobs until the server ends. Of several replicas the one that leads does; the others show what it finds.
@@ -174,7 +176,10 @@ async fn follow_on(follower: &Follower) {
             if !job.gone {
                 follower.stand(run, job.standing());
             }
-            follower.tell(run, now, job.filling).await;
+            // While nobody of it speaks what stands is the past; it waits for what they say when they are back.
+            if !job.standing().is_still() {
+                follower.tell(run, now, job.filling).await;
+            }
             if job.gone {
                 open.remove(&key);
             }
@@ -198,6 +203,7 @@ impl OpenRun {
             is_renamed: false,
             given_up: false,
             standing: RunStanding::default(),
+            found: None,
         }
     }
 }
@@ -412,6 +418,10 @@ impl Follower {
             Ok(report) => {
                 run.is_new = false;
                 run.evidence = job.evidence;
+                let found = tellings::accusation(&report.diagnosis);
+                if run.found != found {
+                    (run.found, run.is_renamed) = (found, true);
+                }
                 self.retitle(run, &report, title(key, job)).await;
                 self.say(run, &report, ended.is_some()).await;
             }
@@ -457,6 +467,7 @@ impl Follower {
         let shown = run.tellings.take(found, at);
         self.live.hub.tick(&run.id, |tick| {
             (tick.version, tick.diagnosed_at) = (report.version, at);
+            tick.found.clone_from(&run.found);
             for notice in &mut tick.notices {
                 if let Some((_, stands)) = shown.iter().find(|(number, _)| *number == notice.number) {
                     // The first moment at which it stood no longer.
@@ -539,18 +550,28 @@ impl Follower {
         let mut named = HashMap::new();
         for (key, run) in open.iter().filter(|(_, run)| !run.given_up && !run.is_new) {
             if let Ok(row) = self.service.store.run(&run.id).await {
-                named.insert(key.clone(), LiveRunRef { id: run.id.clone(), title: row.run.title });
+                let found = run.found.clone();
+                named.insert(key.clone(), LiveRunRef { id: run.id.clone(), title: row.run.title, found, ended: None });
             }
         }
-        self.live.name_runs(named);
+        let deleted = open.values().filter(|run| run.given_up).map(|run| run.id.clone()).collect();
+        self.live.name_runs(named, &deleted);
     }
 }
 
 impl Live {
-    /// The run of each job, by the job's key: lets the nodes' pages lead there.
-    pub(super) fn name_runs(&self, named: HashMap<String, LiveRunRef>) {
+    /// The run of each job, by the job's key: lets the nodes' pages lead there. What is named no more has ended, and is
+    /// still led to while its job is remembered; unless it is `deleted`.
+    pub(super) fn name_runs(&self, mut named: HashMap<String, LiveRunRef>, deleted: &BTreeSet<String>) {
+        let remembered: BTreeSet<String> =
+            lock(&self.state).nodes().values().flat_map(|node| node.jobs.keys().cloned()).collect();
         let changed = {
             let mut known = lock(&self.runs);
+            for (key, old) in known.iter().filter(|(key, old)| remembered.contains(*key) && !deleted.contains(&old.id))
+            {
+                let ended = old.ended.or(Some(now()));
+                named.entry(key.clone()).or_insert_with(|| LiveRunRef { ended, ..old.clone() });
+            }
             let changed: BTreeSet<String> =
                 named.keys().chain(known.keys()).filter(|key| named.get(*key) != known.get(*key)).cloned().collect();
             *known = named;

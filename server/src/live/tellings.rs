@@ -62,10 +62,11 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// Whether who has heard `told` knows this one: the same subjects and cause, and a gap that has not grown by half.
-    fn is_known_from(&self, told: &Self) -> bool {
+    /// Whether who has heard `told` knows this one: the same subjects and cause, and a gap that has not grown by half. What
+    /// goes out of the house is an event, once: that its gap grows, or that its cause is known by now, makes no new one.
+    fn is_known_from(&self, told: &Self, kind: &Kind) -> bool {
         let is_as_wide = self.gap <= told.gap || u128::from(self.gap) * 2 < u128::from(told.gap) * 3;
-        (&self.subjects, self.cause) == (&told.subjects, told.cause) && is_as_wide
+        self.subjects == told.subjects && (kind.outside().is_some() || (self.cause == told.cause && is_as_wide))
     }
 }
 
@@ -136,16 +137,17 @@ impl Tellings {
         if !std::mem::replace(&mut self.has_begun, true) {
             self.know(&found);
         }
-        let stands =
-            |kind: &Kind, told: &Told| found.get(kind).is_some_and(|found| found.claim.is_known_from(&told.claim));
+        let stands = |kind: &Kind, told: &Told| {
+            found.get(kind).is_some_and(|found| found.claim.is_known_from(&told.claim, kind))
+        };
         let shown = self.told.iter().flat_map(|(kind, told)| told.iter().map(move |told| (kind, told)));
         let shown = shown.filter_map(|(kind, told)| Some((told.notice?, stands(kind, told)))).collect();
         self.pending.retain(|kind, pending| {
-            found.get(kind).is_some_and(|found| found.claim.is_known_from(&pending.found.claim))
+            found.get(kind).is_some_and(|found| found.claim.is_known_from(&pending.found.claim, kind))
         });
         for (kind, found) in found {
             let told = self.told.get(&kind).map_or(&[][..], Vec::as_slice);
-            if told.len() >= MOST || told.iter().any(|told| found.claim.is_known_from(&told.claim)) {
+            if told.len() >= MOST || told.iter().any(|told| found.claim.is_known_from(&told.claim, &kind)) {
                 self.pending.remove(&kind);
                 continue;
             }
@@ -217,6 +219,26 @@ pub fn found_in(diagnosis: &Diagnosis) -> BTreeMap<Kind, Found> {
     found
 }
 
+/// What a diagnosis accuses, in a few words for the nodes' page: the mark there and the report must not contradict each
+/// other.
+pub fn accusation(diagnosis: &Diagnosis) -> Option<String> {
+    let found = found_in(diagnosis);
+    if !found.contains_key(&Kind::Imbalance) && !found.contains_key(&Kind::ContextLeak) {
+        return None;
+    }
+    let named =
+        diagnosis.causes.first().filter(|cause| !matches!(cause.label, CauseLabel::Unresolved | CauseLabel::Benign));
+    if let Some(cause) = named {
+        return Some(cause.label.title().to_owned());
+    }
+    let heaviest: Vec<String> =
+        diagnosis.imbalance.iter().flat_map(|figures| &figures.heaviest).map(ToString::to_string).collect();
+    match heaviest.as_slice() {
+        [one] => Some(format!("{one} is fuller than the others")),
+        _ => Some("Some GPUs are fuller than the others".to_owned()),
+    }
+}
+
 fn is_context(label: CauseLabel) -> bool {
     matches!(
         label,
@@ -269,7 +291,8 @@ mod tests {
             imbalance("rank 0", CtxNoSetDevice, 100),
             imbalance("rank 0", PerStepLeak, 100),
         ]);
-        assert_eq!(said, ["1: rank 0 +100", "2: rank 0 +150", "3: rank 3 +100", "4: rank 0 +100"]);
+        // That it grows, or comes back, or has another name by now, is the same event.
+        assert_eq!(said, ["1: rank 0 +100", "2: rank 3 +100"]);
     }
 
     #[test]

@@ -21,6 +21,9 @@ const OWN_GROUP: usize = 3;
 const SHOWN: usize = 64;
 
 /// The run of each job, by the job's key.
+/// Runs to which the card of a node leads.
+const MOST_RUNS: usize = 4;
+
 pub type RunsByJob = HashMap<String, LiveRunRef>;
 
 /// Least and most use within the last seconds.
@@ -125,10 +128,11 @@ pub fn node_status(name: &str, node: &Node, runs: &RunsByJob, medians: &Medians,
     let mut found: Vec<LiveRunRef> = node
         .jobs
         .iter()
-        .filter(|(_, job)| job.gone_since.is_none())
-        .filter_map(|(key, _)| runs.get(key).cloned())
+        .filter_map(|(key, job)| runs.get(key).filter(|run| job.gone_since.is_none() || run.ended.is_some()).cloned())
         .collect();
-    found.sort_by(|a, b| a.id.cmp(&b.id));
+    // Those that go on first, and of others the newest.
+    found.sort_by(|a, b| (a.ended.is_some(), b.ended, &a.id).cmp(&(b.ended.is_some(), a.ended, &b.id)));
+    found.truncate(MOST_RUNS);
     NodeStatus {
         node: name.to_owned(),
         heard_at: UnixMicros(node.heard),
@@ -257,7 +261,10 @@ mod tests {
         assert!(status.devices.iter().all(|device| !device.outlier), "not at first sight");
         state.apply(Origin { source: "s", node: "a", received: 9_000_000 }, &lines[3..]);
 
-        let runs = HashMap::from([("j".to_owned(), LiveRunRef { id: "r".into(), title: "t".into() })]);
+        let runs = HashMap::from([(
+            "j".to_owned(),
+            LiveRunRef { id: "r".into(), title: "t".into(), ..LiveRunRef::default() },
+        )]);
         let status = node_status("a", &state.nodes()["a"], &runs, &medians(&state), 10_000_000);
         assert_eq!(status.devices.iter().map(|device| device.outlier).collect::<Vec<_>>(), [true, false, false, false]);
         let roles: Vec<_> = status.devices[0].processes.iter().map(|process| (process.pid, process.role)).collect();

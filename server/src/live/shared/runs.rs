@@ -59,8 +59,12 @@ impl Shared {
     async fn read_runs(&self, live: &Live, service: &Service) -> Result<(), StoreError> {
         let rows = self.place.log.open_runs().await?;
         let open: BTreeSet<&str> = rows.iter().map(|row| row.run.as_str()).collect();
+        let mut deleted = BTreeSet::new();
         for (run, _) in live.hub.ticks().into_iter().filter(|(run, _)| !open.contains(run.as_str())) {
             let last = service.store.report(&run, None).await.ok();
+            if last.is_none() {
+                deleted.insert(run.clone());
+            }
             service.forget_series(&run);
             live.hub.tick(&run, |tick| {
                 if let Some(report) = last {
@@ -78,8 +82,13 @@ impl Shared {
                 service.forget_series(&row.run);
             }
         }
-        let named = |row: OpenRunRow| (row.key, LiveRunRef { id: row.run, title: row.title });
-        live.name_runs(rows.into_iter().map(named).collect());
+        let found: HashMap<String, Option<String>> =
+            live.hub.ticks().into_iter().map(|(run, tick)| (run, tick.found)).collect();
+        let named = |row: OpenRunRow| {
+            let found = found.get(&row.run).cloned().flatten();
+            (row.key, LiveRunRef { id: row.run, title: row.title, found, ended: None })
+        };
+        live.name_runs(rows.into_iter().map(named).collect(), &deleted);
         Ok(())
     }
 }
