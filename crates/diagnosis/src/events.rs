@@ -121,6 +121,7 @@ fn in_order<'a>(case: &Case<'a>) -> Vec<&'a DeviceEvent> {
 fn mark_text(event: &DeviceEvent) -> Option<String> {
     let of_card = |what: &str| event.subject.map_or_else(|| what.to_owned(), |card| format!("{card} {what}"));
     Some(match event.kind {
+        LiveStateKind::Lost if matches!(event.subject, Some(Subject::MigSlice { .. })) => of_card("gone"),
         LiveStateKind::Lost => of_card("lost"),
         LiveStateKind::Xid => {
             let number =

@@ -11,8 +11,8 @@ use crate::lines::{Line, Tally, counted, for_each_line};
 use crate::sniff::TextEncoding;
 use rankscope_model::{
     ArtifactKind, Bytes, DeviceEvent, DeviceRow, Evidence, LIVE_FORMAT, LiveColumn, LiveDevice, LiveDropped, LiveLine,
-    LiveMemory, LiveNode, LiveProcess, LiveProcesses, LiveRecord, LiveState, MIB, ProcessListing, ProcessRow,
-    Provenance, Subject, UnixMicros,
+    LiveMemory, LiveNode, LiveProcess, LiveProcesses, LiveRecord, LiveState, LiveStateKind, MIB, ProcessListing,
+    ProcessRow, Provenance, Subject, UnixMicros,
 };
 use readings::{Reading, Readings};
 use std::collections::{BTreeMap, BTreeSet};
@@ -203,6 +203,12 @@ impl<'c> Reader<'c> {
         let words = if state.detail.is_empty() { format!("{:?}", state.state) } else { state.detail };
         let words: String = words.chars().take(Provenance::QUOTE_CHARS).collect();
         let text = who.map_or_else(|| words.clone(), |who| format!("{who}: {words}"));
+        // What a card used last is not what it uses since it is gone.
+        match (state.state, state.subject) {
+            (LiveStateKind::Lost, Some(subject)) => drop(self.used.remove(&subject)),
+            (LiveStateKind::NoDriver, _) => self.used.clear(),
+            _ => {}
+        }
         if state.state.is_event() {
             if self.events.len() < MAX_EVENTS {
                 self.events.push(DeviceEvent { at, subject: state.subject, kind: state.state, text });
@@ -394,7 +400,6 @@ fn civil(days: i64) -> (i64, i64, i64) {
 mod tests {
     use super::*;
     use crate::read_upload;
-    use rankscope_model::LiveStateKind;
     use std::io::Cursor;
 
     fn read_text(text: &str) -> Evidence {
@@ -508,6 +513,24 @@ mod tests {
             ]
         );
         assert_eq!(found.events[0].at.place, rankscope_model::Place::Line(4));
+    }
+
+    #[test]
+    fn a_card_that_is_lost_has_no_figure_until_it_answers_again() {
+        let memory = |seq: u32, cards: &[u32]| {
+            let columns: Vec<String> =
+                cards.iter().map(|card| format!(r#"{{"subject":{{"device":{card}}},"used":[{seq}]}}"#)).collect();
+            format!(r#"{{"seq":{seq},"t":{seq}000000,"type":"memory","dt_us":[0],"devices":[{}]}}"#, columns.join(","))
+        };
+        let lost = r#"{"seq":2,"t":2000000,"type":"state","subject":{"device":1},"state":"lost","detail":"Gone."}"#;
+        let back = r#"{"seq":4,"t":4000000,"type":"state","subject":{"device":1},"state":"ok","detail":"Back."}"#;
+        let text = [HEAD, &memory(1, &[0, 1]), lost, &memory(3, &[0]), back, &memory(5, &[0, 1])].join("\n");
+        let used: Vec<Vec<u64>> = read_text(&text)
+            .device_tables
+            .iter()
+            .map(|table| table.devices.iter().filter_map(|row| row.used).map(|used| used.0).collect())
+            .collect();
+        assert_eq!(used, [vec![1, 1], vec![3], vec![5, 5]]);
     }
 
     #[test]

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const NOTICE_AFTER: i64 = 3_000_000;
 /// What goes out of the house waits longer.
 const EVENT_AFTER: i64 = 10_000_000;
+/// From this confidence on the nodes' page names a cause; as the report does.
+const NAMED_FROM: f64 = 0.5;
 /// Claims of one kind that are told of one run.
 const MOST: usize = 16;
 
@@ -226,10 +228,15 @@ pub fn accusation(diagnosis: &Diagnosis) -> Option<String> {
     if !found.contains_key(&Kind::Imbalance) && !found.contains_key(&Kind::ContextLeak) {
         return None;
     }
-    let named =
-        diagnosis.causes.first().filter(|cause| !matches!(cause.label, CauseLabel::Unresolved | CauseLabel::Benign));
-    if let Some(cause) = named {
+    // What is one of several candidates is not said as if it were known.
+    let is_named = |cause: &&rankscope_model::Cause| {
+        cause.confidence >= NAMED_FROM && !matches!(cause.label, CauseLabel::Unresolved | CauseLabel::Benign)
+    };
+    if let Some(cause) = diagnosis.causes.first().filter(is_named) {
         return Some(cause.label.title().to_owned());
+    }
+    if found.contains_key(&Kind::ContextLeak) {
+        return Some("Processes hold memory on GPUs that are not theirs".to_owned());
     }
     let heaviest: Vec<String> =
         diagnosis.imbalance.iter().flat_map(|figures| &figures.heaviest).map(ToString::to_string).collect();

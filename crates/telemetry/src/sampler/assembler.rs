@@ -430,6 +430,9 @@ fn sentence(subject: Subject, value: &Result<Bytes, Refusal>) -> String {
         Err(Refusal::Lost(words)) => {
             format!("{subject} is lost: {words}. The kernel's log says more (dmesg, \"NVRM\").")
         }
+        Err(Refusal::Other(words)) if matches!(subject, Subject::MigSlice { .. }) => {
+            format!("{subject} is no longer there ({words}): slices go when the layout of their GPU is changed.")
+        }
         Err(Refusal::NoDriver(words) | Refusal::Other(words)) => format!("{subject} does not answer: {words}."),
         Err(Refusal::NotSupported) => format!("{subject} does not tell its used memory."),
         Err(Refusal::NoPermission) => format!("{subject} does not tell this user its used memory."),
