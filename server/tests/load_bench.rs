@@ -51,6 +51,8 @@ const RUNS: usize = 16;
 /// Steps of eight ranks in the log of each report.
 const STEPS: u32 = 2000;
 const SECONDS: u64 = 300;
+/// What agents have read before anybody comes, and send as from their spools: live windows of the server reach as far back.
+const FILLED_SECONDS: u64 = 3600;
 /// After it the first views of everything are over and caches are filled.
 const WARM_PERCENT: usize = 40;
 const BAR_P99: Duration = Duration::from_millis(500);
@@ -269,41 +271,71 @@ fn second(number: usize, count: u64) -> Vec<Value> {
     ]
 }
 
-async fn send(http: Http, address: String, token: String, number: usize, end: Instant, seen: Arc<Mutex<Seen>>) {
-    let (source, host) = (format!("agent-{number}"), format!("node-{number:03}"));
-    let (mut first, mut count) = (0, 0u64);
-    let mut due = tokio::time::Instant::now() + Duration::from_millis(number as u64 * 1000 / NODES as u64);
-    while Instant::now() < end {
-        sleep_until(due).await;
-        due += Duration::from_secs(1);
-        let at = now() - 1_000_000;
-        let mut records: Vec<(i64, Value)> = if count == 0 { vec![(at, node(GPUS))] } else { Vec::new() };
-        records.extend(second(number, count).into_iter().map(|record| (at, record)));
-        let body = gzip(&batch(&source, &host, first, &records));
-        first += records.len() as u64;
-        count += 1;
+/// An agent of one node.
+struct Agent {
+    http: Http,
+    address: String,
+    token: String,
+    number: usize,
+    /// Lines and seconds that it has sent.
+    sent: (u64, u64),
+}
+
+impl Agent {
+    /// Sends these seconds, which end at `until`, as one batch.
+    async fn send(&mut self, seconds: u64, until: i64) -> Result<(), String> {
+        let (number, (first, count)) = (self.number, self.sent);
+        let (source, host) = (format!("agent-{number}"), format!("node-{number:03}"));
+        let at = |second: u64| until - i64::try_from(seconds - second).unwrap() * 1_000_000;
+        let mut records: Vec<(i64, Value)> = if count == 0 { vec![(at(0), node(GPUS))] } else { Vec::new() };
+        for n in 0..seconds {
+            records.extend(second(number, count + n).into_iter().map(|record| (at(n), record)));
+        }
+        self.sent = (first + records.len() as u64, count + seconds);
         let request = Request::builder()
             .method(Method::POST)
-            .uri(format!("http://{address}/api/v1/samples"))
-            .header(header::AUTHORIZATION, format!("Bearer {token}"))
+            .uri(format!("http://{}/api/v1/samples", self.address))
+            .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
             .header(header::CONTENT_ENCODING, "gzip")
-            .body(Full::from(body))
+            .body(Full::from(gzip(&batch(&source, &host, first, &records))))
             .unwrap();
-        let asked = Instant::now();
         let answer = timeout(ANSWER_WITHIN, async {
-            let answer = http.request(request).await.map_err(|error| error.to_string())?;
+            let answer = self.http.request(request).await.map_err(|error| error.to_string())?;
             let status = answer.status();
             let text = answer.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
             if status == StatusCode::OK { Ok(()) } else { Err(format!("{status}: {}", String::from_utf8_lossy(&text))) }
         });
         let answer = answer.await.unwrap_or_else(|_| Err(format!("no answer within {ANSWER_WITHIN:?}")));
-        let mut seen = seen.lock().unwrap();
-        match answer {
-            Ok(()) => seen.batches.push(asked.elapsed()),
-            Err(error) => {
-                seen.error(format!("batch of {host}: {error}"));
-                // What was not taken leaves a gap, and an agent would send it again; here it ends what is measured.
-                return;
+        answer.map_err(|error| format!("batch of {host}: {error}"))
+    }
+
+    /// What it read in the hour before, as from a spool: what the server keeps of an hour is full then, as after any hour of
+    /// work, and grows no more.
+    async fn catch_up(&mut self) -> Result<(), String> {
+        const AT_ONCE: u64 = 60;
+        let begin = now() - i64::try_from(FILLED_SECONDS).unwrap() * 1_000_000;
+        for sent in (0..FILLED_SECONDS).step_by(usize::try_from(AT_ONCE).unwrap()) {
+            self.send(AT_ONCE, begin + i64::try_from(sent + AT_ONCE).unwrap() * 1_000_000).await?;
+        }
+        Ok(())
+    }
+
+    /// A second each second.
+    async fn go_on(mut self, end: Instant, seen: Arc<Mutex<Seen>>) {
+        let mut due = tokio::time::Instant::now() + Duration::from_millis(self.number as u64 * 1000 / NODES as u64);
+        while Instant::now() < end {
+            sleep_until(due).await;
+            due += Duration::from_secs(1);
+            let asked = Instant::now();
+            let answer = self.send(1, now()).await;
+            let mut seen = seen.lock().unwrap();
+            match answer {
+                Ok(()) => seen.batches.push(asked.elapsed()),
+                Err(error) => {
+                    seen.error(error);
+                    // What was not taken leaves a gap, and an agent would send it again; here it ends what is measured.
+                    return;
+                }
             }
         }
     }
@@ -344,10 +376,19 @@ fn a_team_reads_and_agents_send() {
     let length = Duration::from_secs(seconds);
     let (memory, events) = runtime.block_on(async {
         let http: Http = Client::builder(TokioExecutor::new()).build_http();
+        let begun = Instant::now();
+        let agent =
+            |number| Agent { http: http.clone(), address: address.clone(), token: token.clone(), number, sent: (0, 0) };
+        let mut catching_up = tokio::task::JoinSet::new();
+        for mut agent in (0..NODES).map(agent) {
+            catching_up.spawn(async move { agent.catch_up().await.map(|()| agent) });
+        }
+        let agents = catching_up.join_all().await.into_iter().collect::<Result<Vec<Agent>, _>>().unwrap();
+        println!("an hour of all agents was taken in within {:.0} s", begun.elapsed().as_secs_f64());
         let end = Instant::now() + length;
         let mut work = tokio::task::JoinSet::new();
-        for number in 0..NODES {
-            work.spawn(send(http.clone(), address.clone(), token.clone(), number, end, Arc::clone(&seen)));
+        for agent in agents {
+            work.spawn(agent.go_on(end, Arc::clone(&seen)));
         }
         for (number, session) in sessions.iter().cloned().enumerate() {
             let runs = Arc::clone(&runs);

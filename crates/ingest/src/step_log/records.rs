@@ -11,6 +11,7 @@ use regex::Regex;
 use std::sync::LazyLock;
 
 /// What one record says; missing is `None`.
+#[allow(clippy::struct_excessive_bools, reason = "what was seen of one record")]
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Draft {
     pub(super) rank: Option<Rank>,
@@ -148,6 +149,14 @@ fn peak_of_accelerate(body: &str) -> Option<Bytes> {
     let (_, value) = body.split_once("Total Peak Memory consumed during the ")?;
     let (_, number) = value.split_once("(max): ")?;
     Bytes::from_float(number.trim().parse::<u32>().ok()?.into(), MIB)
+}
+
+/// How the result of one of PyTorch's functions stands there.
+enum Call {
+    /// Divided, which makes this unit.
+    Divided(u64),
+    /// As it is.
+    Plain,
 }
 
 #[allow(clippy::struct_excessive_bools, reason = "what was seen so far on one line")]
@@ -291,10 +300,12 @@ impl<'t> Walk<'t> {
             self.unit = Some(unit);
             self.advance(3);
         } else if matches!(parts.key(), Some(Key::Memory(_)))
-            && let Some(divided) = self.call()
+            && let Some(call) = self.call()
         {
-            hint = divided.or(hint);
-            is_result = divided.is_none();
+            match call {
+                Call::Divided(unit) => hint = Some(unit),
+                Call::Plain => is_result = true,
+            }
         }
         let equals = self.is_sign(0, '=');
         if equals || self.is_sign(0, ':') {
@@ -335,8 +346,8 @@ impl<'t> Walk<'t> {
 
     /// `()`, `(0)`, `('cuda:1')` behind the name of one of PyTorch's functions, and what its result is divided by, as
     /// `f"{torch.cuda.memory_allocated()/2**30=}"` prints it. Stays where it is if no value follows: lines of code look the
-    /// same, and the keys of a dictionary in code too. Gives the unit that the division makes, if there is one.
-    fn call(&mut self) -> Option<Option<u64>> {
+    /// same, and the keys of a dictionary in code too.
+    fn call(&mut self) -> Option<Call> {
         const LONGEST: usize = 7;
         if !(self.is_sign(0, '(') && self.is_tight(0)) || self.is_key_of_code() {
             return None;
@@ -363,7 +374,7 @@ impl<'t> Walk<'t> {
         if let Some(device) = argument.and_then(|n| u32::try_from(n).ok()).filter(|device| *device < 1024) {
             self.draft.device.get_or_insert(device);
         }
-        Some(divided)
+        Some(divided.map_or(Call::Plain, Call::Divided))
     }
 
     /// `{torch.cuda.memory_allocated(): 3}`: the name at hand begins behind a brace, so it is evaluated there.
