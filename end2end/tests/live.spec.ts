@@ -187,6 +187,25 @@ test("the timeline of a live run is read at the full rate, and its end is follow
   await expect(follow).toHaveAttribute("aria-pressed", "false");
 });
 
+test("the first timeline of a run comes to life in a page that was opened before it", async ({ page, request }) => {
+  const name = `early-${Date.now()}`;
+  const job = `slurm:7${Date.now() % 100_000}`;
+  const agent = new Agent(request, name);
+  await agent.send(-60, node(2), memory(2, 20_000), ranks(2, 20_000, job));
+  await page.goto("/live");
+  await page.getByRole("region", { name: `Node ${name}` }).getByRole("link", { name: /Slurm job/ }).click();
+  await page.waitForURL(/\/runs\/[^/]+$/);
+  const timeline = page.locator("#timeline");
+  await expect(timeline).toBeAttached();
+  for (let second = -50; second <= -10; second += 10) {
+    await agent.send(second, memory(2, 30_000 + second * 200), ranks(2, 30_000 + second * 200, job));
+  }
+  await expect(timeline.getByRole("button", { name: "Zoom in" })).toBeVisible({ timeout: 40_000 });
+  await expect(timeline.getByRole("heading")).toContainText("Memory per");
+  await timeline.getByRole("button", { name: "Zoom in" }).click();
+  await expect(timeline.getByRole("button", { name: "Whole run" })).toBeEnabled();
+});
+
 test("a job on two nodes is read rank by rank", async ({ page, request }) => {
   test.slow();
   const name = `two-${Date.now()}`;

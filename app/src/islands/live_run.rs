@@ -215,6 +215,7 @@ mod browser {
                 _ => {}
             }
         }
+        fill(&document, page);
         // A part that was not there before has its place in the new page's order.
         for part in PARTS.into_iter().chain(["#timeline"]) {
             let (Ok(None), Ok(Some(new))) = (document.query_selector(part), page.query_selector(part)) else {
@@ -227,6 +228,37 @@ mod browser {
         }
         timeline(&document, page);
         title(&document, page);
+    }
+
+    /// The first timeline of a run goes into the place that was kept for it: there its lens has come to life already.
+    fn fill(document: &Document, page: &Document) -> Option<()> {
+        let place = document.query_selector("#timeline[hidden]").ok()??;
+        let come = page.query_selector("#timeline:not([hidden])").ok()??;
+        let (lens, figure) = (place.query_selector(".lens").ok()??, come.query_selector(".lens .figure").ok()??);
+        let _ = lens.prepend_with_node_1(&figure);
+        let island = place.first_element_child()?;
+        let mut is_before = true;
+        let mut next = come.first_element_child();
+        while let Some(part) = next {
+            next = part.next_element_sibling();
+            if part.query_selector(".lens").is_ok_and(|lens| lens.is_some()) || part.class_list().contains("lens") {
+                is_before = false;
+            } else if is_before {
+                let _ = island.before_with_node_1(&part);
+            } else {
+                let _ = place.append_with_node_1(&part);
+            }
+        }
+        let _ = place.set_attribute("aria-labelledby", "timeline-title");
+        let _ = place.remove_attribute("hidden");
+        is_filled(&lens);
+        Some(())
+    }
+
+    fn is_filled(lens: &Element) {
+        if let Ok(event) = Event::new("filled") {
+            let _ = lens.dispatch_event(&event);
+        }
     }
 
     /// Where the same part stands in the page that is shown.
@@ -289,6 +321,9 @@ mod browser {
         }
         if let Ok(event) = Event::new("renewed") {
             let _ = old.dispatch_event(&event);
+        }
+        if let Ok(Some(lens)) = document.query_selector("#timeline .lens") {
+            is_filled(&lens);
         }
         let table = |of: &Document| of.query_selector("#timeline .exact").ok().flatten();
         if let (Some(old), Some(new)) = (table(document), table(page))

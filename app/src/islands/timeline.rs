@@ -28,7 +28,7 @@ pub fn TimelineLens(children: Children) -> impl IntoView {
     #[cfg(feature = "hydrate")]
     Effect::new(move |_| {
         if let Some(root) = root.get() {
-            browser::wire(&root, browser::Signals { reading, zoomed, said, live, can_follow, following });
+            browser::begin(&root, browser::Signals { reading, zoomed, said, live, can_follow, following });
         }
     });
     view! {
@@ -149,7 +149,21 @@ mod browser {
         stepping: Cell<bool>,
     }
 
-    pub fn wire(root: &HtmlElement, signals: Signals) -> Option<()> {
+    /// Wires the lens now, or once there is something to look at: the timeline of a run that has just begun comes later, and
+    /// begins with one instant.
+    pub fn begin(root: &HtmlElement, signals: Signals) {
+        if wire(root, signals).is_some() {
+            return;
+        }
+        let (here, is_wired) = (root.clone(), Cell::new(false));
+        dom::on::<Event>(root, "filled", move |_| {
+            if !is_wired.get() {
+                is_wired.set(wire(&here, signals).is_some());
+            }
+        });
+    }
+
+    fn wire(root: &HtmlElement, signals: Signals) -> Option<()> {
         let chart: HtmlElement = dom::find(root, ".figure")?;
         let lens = Lens {
             root: root.clone(),

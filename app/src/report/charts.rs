@@ -30,7 +30,10 @@ pub fn charts(report: &Report, access: &Access, places: &Places<'_>) -> AnyView 
     let files = Files { root: root.clone(), version: matches!(access, Access::Owner(_)).then_some(report.version) };
     let heatmap = figures.timeline.as_ref().filter(|timeline| has_heatmap(timeline));
     view! {
-        {figures.timeline.as_ref().map(|timeline| timeline_card(timeline, root, report.version, access, &files))}
+        {match &figures.timeline {
+            Some(timeline) => Some(timeline_card(timeline, root, report.version, access, &files)),
+            None => place_of_timeline(report, access),
+        }}
         {heatmap.map(|timeline| heatmap_card(timeline, access, &files))}
         {figures.peaks.as_ref().map(|peaks| peaks_card(peaks, is_of_snapshots(report), access, &files))}
         {figures.scatter.as_ref().map(|scatter| scatter_card(scatter, access, &files))}
@@ -38,6 +41,21 @@ pub fn charts(report: &Report, access: &Access, places: &Places<'_>) -> AnyView 
         {figures.composition.iter().any(|device| device.used().0 > 0).then(|| composition_card(&figures.composition, places, access, &files))}
     }
     .into_any()
+}
+
+/// The timeline of a run that has just begun comes later: its place, in which the lens waits for it. See
+/// `islands::live_run`.
+fn place_of_timeline(report: &Report, access: &Access) -> Option<AnyView> {
+    let Access::Owner(_) = access else { return None };
+    let is_live = report.diagnosis.artifacts.iter().any(|file| file.kind == ArtifactKind::LiveRecord);
+    is_live.then(|| {
+        view! {
+            <section class="card" id="timeline" hidden>
+                <TimelineLens>""</TimelineLens>
+            </section>
+        }
+        .into_any()
+    })
 }
 
 /// Leads the owner to the comparison by call site, where there are snapshots.

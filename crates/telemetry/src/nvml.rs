@@ -22,8 +22,8 @@ pub struct Nvml {
 pub enum NvmlState {
     /// They can.
     Ready(Nvml),
-    /// There is no such library here: no NVIDIA driver, or a container without it.
-    NoLibrary,
+    /// There is no such library here, which was looked for under this name: no NVIDIA driver, or a container without it.
+    NoLibrary(String),
     /// The library is here, the kernel module is not.
     DriverNotLoaded,
     /// The driver is here, and this user may not ask it.
@@ -46,7 +46,10 @@ impl NvmlState {
                 Self::Failed("the library has no nvmlShutdown".into())
             }
             Ok(wrapper) => Self::Ready(Nvml { wrapper: Box::new(wrapper) }),
-            Err(error) => Self::of(&error),
+            Err(error) => match Self::of(&error) {
+                Self::NoLibrary(_) => Self::NoLibrary(Path::new(name).display().to_string()),
+                other => other,
+            },
         }
     }
 
@@ -63,7 +66,7 @@ impl NvmlState {
             NvmlError::LibloadingError(reason) if !reason.to_string().contains("cannot open shared object file") => {
                 Self::Failed(reason.to_string())
             }
-            NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => Self::NoLibrary,
+            NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound => Self::NoLibrary(LIBRARY.to_owned()),
             NvmlError::DriverNotLoaded => Self::DriverNotLoaded,
             NvmlError::NoPermission => Self::NoPermission,
             NvmlError::LibRmVersionMismatch => Self::VersionMismatch,
@@ -84,7 +87,7 @@ impl fmt::Display for NvmlState {
                     Err(error) => write!(f, "NVML: driver {driver}, GPUs cannot be counted ({})", words(&error)),
                 }
             }
-            Self::NoLibrary => write!(f, "NVML: no NVIDIA driver library ({LIBRARY}) on this machine"),
+            Self::NoLibrary(name) => write!(f, "NVML: no NVIDIA driver library ({name}) on this machine"),
             Self::DriverNotLoaded => f.write_str("NVML: the NVIDIA driver is installed but not loaded"),
             Self::NoPermission => f.write_str("NVML: this user may not ask the NVIDIA driver"),
             Self::VersionMismatch => {

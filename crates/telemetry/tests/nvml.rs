@@ -231,8 +231,8 @@ fn a_rank_that_several_processes_claim_is_left_open() {
 fn a_machine_without_a_usable_driver_is_a_state_with_a_sentence() {
     let sentence = |state: &NvmlState| state.to_string();
     let absent = NvmlState::open(Some(Path::new("/nonexistent/libnvidia-ml.so.1")));
-    assert!(matches!(absent, NvmlState::NoLibrary));
-    assert_eq!(sentence(&absent), "NVML: no NVIDIA driver library (libnvidia-ml.so.1) on this machine");
+    assert!(matches!(absent, NvmlState::NoLibrary(_)));
+    assert_eq!(sentence(&absent), "NVML: no NVIDIA driver library (/nonexistent/libnvidia-ml.so.1) on this machine");
 
     let not_loaded = Stub::new("init code=9\n").open();
     assert!(matches!(not_loaded, NvmlState::DriverNotLoaded));

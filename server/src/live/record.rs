@@ -80,7 +80,9 @@ impl NodeRecord {
         let mut states = self.states.iter().peekable();
         let mut before: BTreeSet<(Subject, u32)> = BTreeSet::new();
         for moment in &self.moments {
-            while let Some((time, state)) = states.next_if(|(time, _)| *time <= moment.time) {
+            // In the order of time: what a card used before it was lost must not stand behind that it was.
+            let peaked = moment.peak.as_ref().map_or(i64::MAX, |(time, _)| *time).min(moment.time);
+            while let Some((time, state)) = states.next_if(|(time, _)| *time <= peaked) {
                 lines.add(*time, LiveRecord::State(state.clone()));
             }
             let processes = moment.listed.processes.iter().filter(|process| self.subjects.contains(&process.subject));
@@ -98,6 +100,9 @@ impl NodeRecord {
                     lines.add(*time, listed.clone());
                 }
                 lines.add(*time, self.memory(used));
+            }
+            while let Some((time, state)) = states.next_if(|(time, _)| *time <= moment.time) {
+                lines.add(*time, LiveRecord::State(state.clone()));
             }
             lines.add(moment.time, listed);
             lines.add(moment.time, self.memory(&moment.used));

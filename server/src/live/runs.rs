@@ -169,6 +169,11 @@ async fn follow_on(follower: &Follower) {
                 }
                 continue;
             }
+            let is_still = job.standing().is_still();
+            if run.standing.is_still() && !is_still {
+                // Somebody speaks again: what is shown is of before.
+                run.not_before = now;
+            }
             let due = job.evidence > run.evidence && now >= run.not_before;
             if due || job.gone {
                 follower.renew(&key, &job, run).await;
@@ -176,8 +181,8 @@ async fn follow_on(follower: &Follower) {
             if !job.gone {
                 follower.stand(run, job.standing());
             }
-            // While nobody of it speaks what stands is the past; it waits for what they say when they are back.
-            if !job.standing().is_still() {
+            // While nobody of it speaks, and until what they say then was looked at, what stands is the past.
+            if !is_still && run.evidence >= job.evidence {
                 follower.tell(run, now, job.filling).await;
             }
             if job.gone {

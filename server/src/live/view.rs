@@ -21,10 +21,10 @@ const OWN_GROUP: usize = 3;
 const SHOWN: usize = 64;
 
 /// The run of each job, by the job's key.
+pub type RunsByJob = HashMap<String, LiveRunRef>;
+
 /// Runs to which the card of a node leads.
 const MOST_RUNS: usize = 4;
-
-pub type RunsByJob = HashMap<String, LiveRunRef>;
 
 /// Least and most use within the last seconds.
 type Range = (u64, u64);

@@ -106,7 +106,10 @@ pub(super) fn may_hold_record(body: &str) -> bool {
     if body.trim_start().starts_with("MaxAllocSize:") {
         return false;
     }
-    body.bytes().any(|b| b.is_ascii_digit()) && MARKS.as_ref().is_some_and(|marks| marks.is_match(body))
+    // `torch.cuda.memory_allocated(): nan` has none, and is not passed over in silence.
+    let has_value = body.bytes().any(|b| b.is_ascii_digit())
+        || (body.contains("memory_") && body.split([' ', '=']).any(is_no_number));
+    has_value && MARKS.as_ref().is_some_and(|marks| marks.is_match(body))
 }
 
 /// The records of a line, in order. Records without a memory figure and without a batch are left out.
@@ -961,6 +964,9 @@ mod tests {
             let record = of(&format!("torch.cuda.memory_allocated(): {value}"));
             assert!(record.has_impossible && !record.says_something(), "{value}: {record:?}");
         }
+        assert!(
+            may_hold_record("torch.cuda.memory_allocated(): nan") && !may_hold_record("memory_allocated of no finance")
+        );
         // Code that prints, and no figure of it.
         for text in [
             "sizes = {torch.cuda.memory_allocated(): 3000000000}",
