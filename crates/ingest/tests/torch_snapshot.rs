@@ -356,6 +356,35 @@ fn no_cut_gives_false_totals() {
 }
 
 #[test]
+fn an_ordered_dict_is_a_dict_and_no_other_class_is_let_in() {
+    // `{"segments": [], "device_traces": [], "more": OrderedDict([("a", 1)])}`, as Python writes it.
+    let text = |text: &str| [&[0x8c, u8::try_from(text.len()).unwrap()][..], text.as_bytes()].concat();
+    let stack_global = |module: &str, name: &str| [text(module), text(name), vec![0x93]].concat();
+    let snapshot = |class: Vec<u8>| {
+        let ordered = [class, b")R(".to_vec(), text("a"), b"K\x01u".to_vec()].concat();
+        let items = [text("segments"), b"]".to_vec(), text("device_traces"), b"]".to_vec(), text("more"), ordered];
+        [b"\x80\x04}(".to_vec(), items.concat(), b"u.".to_vec()].concat()
+    };
+    let read = |bytes: &[u8]| read_named("a.pickle", bytes);
+    for class in [stack_global("collections", "OrderedDict"), b"ccollections\nOrderedDict\n".to_vec()] {
+        read(&snapshot(class)).unwrap();
+    }
+    for (class, wanted) in [
+        (stack_global("collections", "deque"), "collections.deque"),
+        (stack_global("os", "OrderedDict"), "os.OrderedDict"),
+        (b"ccollections\nOrderedDictionary\n".to_vec(), "collections.OrderedDictionary"),
+    ] {
+        match read(&snapshot(class)) {
+            Err(ReadError::Refused { why, .. }) => assert!(why.contains(wanted), "{why}"),
+            other => panic!("{wanted}: {other:?}"),
+        }
+    }
+    // With arguments it would have to be called.
+    let called = [b"\x80\x04".to_vec(), stack_global("collections", "OrderedDict"), b"]\x85R.".to_vec()].concat();
+    assert!(read(&called).is_err());
+}
+
+#[test]
 fn whatever_could_run_code_is_refused_by_name_and_place() {
     for (name, opcode, offset, wanted) in [
         ("hostile_global_reduce.pickle", "GLOBAL", 2, Some("posix.system")),

@@ -38,12 +38,14 @@ pub(super) const TUPLE3: u8 = 0x87;
 pub(super) const GLOBAL: u8 = b'c';
 pub(super) const INST: u8 = b'i';
 pub(super) const STACK_GLOBAL: u8 = 0x93;
+pub(super) const REDUCE: u8 = b'R';
 
-/// Opcodes that import a name, call something, or build an object of a class: never carried out here.
+/// Opcodes that import a name, call something, or build an object of a class: never carried out here, but that an
+/// `OrderedDict` reads as a dict.
 const RUNS_CODE: [(u8, &str); 14] = [
     (GLOBAL, "GLOBAL"),
     (STACK_GLOBAL, "STACK_GLOBAL"),
-    (b'R', "REDUCE"),
+    (REDUCE, "REDUCE"),
     (b'b', "BUILD"),
     (0x81, "NEWOBJ"),
     (0x92, "NEWOBJ_EX"),

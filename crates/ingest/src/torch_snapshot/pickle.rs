@@ -154,6 +154,9 @@ macro_rules! operand {
     };
 }
 
+/// How `GLOBAL` names the one class that is let in.
+const ORDERED_DICT: &[u8] = b"collections\nOrderedDict\n";
+
 impl Machine {
     fn new() -> Result<Self, ReadError> {
         Ok(Self {
@@ -316,6 +319,26 @@ impl Machine {
                 let mark = self.marks.pop().ok_or(Trouble::Underflow)? as usize;
                 let members = self.stack.len().checked_sub(mark).ok_or(Trouble::Underflow)?;
                 self.tuple(members, rest)
+            }
+            op::GLOBAL => match rest.strip_prefix(ORDERED_DICT) {
+                Some(rest) => self.push(Value::ORDERED_DICT, rest),
+                None if ORDERED_DICT.starts_with(rest) => Ok(Step::Incomplete),
+                None => Err(Trouble::NotAllowed(opcode)),
+            },
+            op::STACK_GLOBAL => {
+                let [.., module, name] = self.stack.as_slice() else { return Err(Trouble::NotAllowed(opcode)) };
+                let is = |value: &Value, text: &[u8]| value.as_text().is_some_and(|id| self.heap.text_of(id) == text);
+                if !(is(module, b"collections") && is(name, b"OrderedDict")) {
+                    return Err(Trouble::NotAllowed(opcode));
+                }
+                self.stack.truncate(self.stack.len().saturating_sub(2));
+                self.push(Value::ORDERED_DICT, rest)
+            }
+            // `OrderedDict()`, whose items follow as those of a dict do.
+            op::REDUCE if self.stack.ends_with(&[Value::ORDERED_DICT, Value::OPAQUE]) => {
+                self.stack.truncate(self.stack.len().saturating_sub(2));
+                let dict = self.heap.new_dict()?;
+                self.push(Value::object(dict), rest)
             }
             other => Err(Trouble::NotAllowed(other)),
         }
