@@ -91,18 +91,7 @@ impl Store {
             Ok(rows) => self.insert_live(&rows, &report, &step, ended, &marker).await,
             Err(error) => Err(error),
         };
-        match kept {
-            Ok(()) => {
-                if let Err(error) = marker.remove().await {
-                    tracing::warn!(%error, "the marker of a live run that was kept stays until the next start");
-                }
-                Ok(())
-            }
-            Err(error) => {
-                self.undo(&claim, Some(marker)).await;
-                Err(error)
-            }
-        }
+        self.settled(kept, &claim, marker).await
     }
 
     async fn write_live(

@@ -100,18 +100,8 @@ impl Store {
             self.put_version(&report, series).await?;
             self.insert_reread(job, &infos, &report, &marker).await
         };
-        match kept.await {
-            Ok(()) => {
-                if let Err(error) = marker.remove().await {
-                    tracing::warn!(%error, "the marker of a version that was kept stays until the next start");
-                }
-                Ok(())
-            }
-            Err(error) => {
-                self.undo(&claim, Some(marker)).await;
-                Err(error)
-            }
-        }
+        let kept = kept.await;
+        self.settled(kept, &claim, marker).await
     }
 
     async fn insert_reread(

@@ -116,20 +116,27 @@ impl Store {
             Ok(rows) => self.insert(&rows, report, new_in, &marker).await,
             Err(error) => Err(error),
         };
+        self.settled(kept, &claim, marker).await
+    }
+
+    /// Ends a change as it went: its marker goes, or what it has written goes with it.
+    pub(super) async fn settled(
+        &self,
+        kept: Result<(), StoreError>,
+        claim: &Claim,
+        marker: Marker,
+    ) -> Result<(), StoreError> {
         match kept {
             Ok(()) => {
                 // The rows are there, so a marker that stays can do no harm.
                 if let Err(error) = marker.remove().await {
-                    tracing::warn!(%error, "the marker of an upload that was kept stays until the next start");
+                    tracing::warn!(%error, ?claim, "the marker of a change that was kept stays until the next start");
                 }
-                Ok(())
             }
-            Err(error) => {
-                // A commit that failed may still have happened; the rows tell, if they can be read.
-                self.undo(&claim, Some(marker)).await;
-                Err(error)
-            }
+            // A commit that failed may still have happened; the rows tell, if they can be read.
+            Err(_) => self.undo(claim, Some(marker)).await,
         }
+        kept
     }
 
     /// Removes the objects of a failed addition or of a deleted run. Where that fails too, it is tried again later, and its
