@@ -278,7 +278,8 @@ impl Machine {
                 let ([protocol], rest) = operand!(rest, 1);
                 if protocol > 5 { Err(Trouble::Protocol(protocol)) } else { Ok(Step::Next(rest)) }
             }
-            op::NONE | op::EMPTY_TUPLE => self.push(Value::OPAQUE, rest),
+            op::NONE => self.push(Value::OPAQUE, rest),
+            op::EMPTY_TUPLE => self.push(Value::EMPTY_TUPLE, rest),
             op::NEWTRUE => self.push(Value::TRUE, rest),
             op::NEWFALSE => self.push(Value::FALSE, rest),
             op::BINFLOAT => {
@@ -335,7 +336,7 @@ impl Machine {
                 self.push(Value::ORDERED_DICT, rest)
             }
             // `OrderedDict()`, whose items follow as those of a dict do.
-            op::REDUCE if self.stack.ends_with(&[Value::ORDERED_DICT, Value::OPAQUE]) => {
+            op::REDUCE if self.stack.ends_with(&[Value::ORDERED_DICT, Value::EMPTY_TUPLE]) => {
                 self.stack.truncate(self.stack.len().saturating_sub(2));
                 let dict = self.heap.new_dict()?;
                 self.push(Value::object(dict), rest)

@@ -51,6 +51,8 @@ impl Value {
     pub(super) const PAIR: Self = Self::plain(4);
     /// The class `collections.OrderedDict`, the only one that is let in: called without arguments it is an empty dict.
     pub(super) const ORDERED_DICT: Self = Self::plain(5);
+    /// No arguments.
+    pub(super) const EMPTY_TUPLE: Self = Self::plain(6);
     pub(super) const ZERO: Self = Self::number(0);
 
     const PAYLOAD_BITS: u32 = u64::BITS - tag::BITS;
