@@ -11,7 +11,7 @@ use crate::oom::OomReader;
 use crate::phases::PhaseReader;
 use crate::sniff::TextEncoding;
 use crate::step_log::StepReader;
-use rankscope_model::{ArtifactInfo, ArtifactKind, DeviceTable, Evidence, Place, Rank, Subject};
+use rankscope_model::{ArtifactInfo, ArtifactKind, DeviceTable, Evidence, LaunchSetting, Place, Rank, Subject};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 
@@ -171,6 +171,11 @@ fn note_subjects(info: &mut ArtifactInfo, evidence: &Evidence, mut devices: BTre
         topology.gpus.iter().for_each(|gpu| note(Subject::Device(gpu.device)));
     }
     ranks.extend(evidence.phases.iter().filter_map(|mark| mark.rank).map(|rank| rank.0));
+    // A setting that one rank prints for all says nothing of it; the GPU that it works on does.
+    let settings = evidence.launches.iter().flat_map(|launch| &launch.facts);
+    let own =
+        settings.filter(|fact| matches!(fact.what, LaunchSetting::CurrentDevice(_) | LaunchSetting::PhysicalGpu(_)));
+    ranks.extend(own.filter_map(|fact| fact.rank).map(|rank| rank.0));
     for oom in &evidence.ooms {
         ranks.extend(oom.rank.map(|Rank(rank)| rank));
         devices.extend(oom.device);

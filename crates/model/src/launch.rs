@@ -119,6 +119,8 @@ pub enum LaunchSetting {
     },
     /// The physical GPU that a process works on, by its PCI bus id; once for each GPU of the process.
     PhysicalGpu(String),
+    /// The GPU that a process has made its current one, as it counts the GPUs that it sees.
+    CurrentDevice(u32),
     /// NCCL's own error that two ranks of one communicator sit on the same GPU.
     SharedGpu {
         /// One rank.
@@ -209,6 +211,7 @@ impl LaunchSetting {
             Self::MixedPrecision(_) => "mixed precision",
             Self::UnequalGpus { .. } => "unequal GPUs",
             Self::PhysicalGpu(_) => "physical GPU",
+            Self::CurrentDevice(_) => "current device",
             Self::SharedGpu { .. } => "GPU shared by two ranks",
             Self::DistributedType(_) => "distributed type",
             Self::Variable { name, .. } => name,

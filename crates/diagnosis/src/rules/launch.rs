@@ -1,5 +1,7 @@
-//! How the job was launched: what binds ranks to GPUs, engines beside the training, batch and ZeRO settings. Shown
+//! How the job was launched: engines beside the training, batch and ZeRO settings. Shown
 //! under `device_visibility` and `batch_divisibility`.
+
+mod binding;
 
 use crate::case::Case;
 use crate::combine::{Claim, Ledger, Mechanism};
@@ -8,16 +10,14 @@ use crate::words;
 use rankscope_model::{
     CauseLabel, Item, ItemStatus, LaunchEvidence, LaunchFact, LaunchSetting, LaunchSource, Severity, Starter, Subject,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
     for launch in &case.evidence.launches {
         engine_beside(case, launch, ledger);
         more_processes_than_devices(case, launch, ledger);
     }
-    one_device_each(case, ledger);
-    physical_gpus(case, ledger);
-    shared_gpu(case, ledger);
+    binding::apply(case, ledger);
     engine_in_log(case, ledger);
     one_process_or_many(case, ledger);
     left_alone(case, ledger);
@@ -101,108 +101,6 @@ fn more_processes_than_devices(case: &Case, launch: &LaunchEvidence, ledger: &mu
         suspect(ledger, ItemStatus::Fail, Some(label), text, refs);
         return;
     }
-}
-
-/// Every process sees one GPU only: nobody can stray. Or two see the same.
-fn one_device_each(case: &Case, ledger: &mut Ledger) {
-    let mut of_rank: BTreeMap<u32, (&LaunchFact, &str)> = BTreeMap::new();
-    for fact in facts(case) {
-        if let (Some(rank), LaunchSetting::VisibleDevices(list)) = (fact.rank, &fact.what) {
-            let [only] = list.as_slice() else { return };
-            of_rank.insert(rank.0, (fact, only));
-        }
-    }
-    if of_rank.len() < 2 {
-        return;
-    }
-    let refs = case.refs(of_rank.values().map(|(fact, _)| &fact.at));
-    let distinct: BTreeSet<&str> = of_rank.values().map(|(_, device)| *device).collect();
-    let ranks = words::counted(of_rank.len(), "rank", "ranks");
-    if distinct.len() == of_rank.len() {
-        let text = format!("Each of {ranks} sees one GPU, and each another one.");
-        let strays = [
-            CauseLabel::CtxNoSetDevice,
-            CauseLabel::HelperThreadOrLibCtx,
-            CauseLabel::HardcodedOrDefaultDevice,
-            CauseLabel::CkptNoMapLocation,
-            CauseLabel::RankGpuMapping,
-        ];
-        ledger.signal(&strays, -weight::STRONG, &text, &refs);
-        suspect(ledger, ItemStatus::Pass, None, text, refs);
-    } else if distinct.len() == 1 {
-        let device = distinct.first().copied().unwrap_or_default();
-        let text = format!("All of {ranks} see GPU {device} and no other; on one node they share it.");
-        ledger.signal(&[CauseLabel::RankGpuMapping], weight::GOOD, &text, &refs);
-        suspect(ledger, ItemStatus::Suspect, Some(CauseLabel::RankGpuMapping), text, refs);
-    }
-}
-
-/// Each rank's log names the card that it works on: several on one, or each on all.
-fn physical_gpus(case: &Case, ledger: &mut Ledger) {
-    let mut of_rank: BTreeMap<u32, BTreeSet<&str>> = BTreeMap::new();
-    let mut places: Vec<&LaunchFact> = Vec::new();
-    for fact in facts(case) {
-        if let (Some(rank), LaunchSetting::PhysicalGpu(bus)) = (fact.rank, &fact.what) {
-            of_rank.entry(rank.0).or_default().insert(bus);
-            places.push(fact);
-        }
-    }
-    let cards: BTreeSet<&str> = of_rank.values().flatten().copied().collect();
-    if of_rank.len() < 2 {
-        return;
-    }
-    let refs = case.refs(places.iter().map(|fact| &fact.at));
-    let ranks = words::counted(of_rank.len(), "rank", "ranks");
-    if cards.len() >= 2 && of_rank.values().all(|own| *own == cards) {
-        let text = format!("Each of {ranks} opens all {} GPUs in its log.", words::count(cards.len()));
-        ledger.signal(&[CauseLabel::FrameworkPrealloc], weight::GOOD, &text, &refs);
-        ledger.signal(&[CauseLabel::RankGpuMapping], weight::FAIR, &text, &refs);
-        suspect(ledger, ItemStatus::Suspect, None, text, refs);
-        return;
-    }
-    let on = |card: &str| of_rank.values().filter(|own| own.len() == 1 && own.contains(card)).count();
-    let crowd: Vec<(usize, &str)> = cards.iter().map(|card| (on(card), *card)).collect();
-    let (Some(most), Some(least)) = (crowd.iter().max(), crowd.iter().min()) else { return };
-    let label = CauseLabel::RankGpuMapping;
-    if most.0 < 2 {
-        let text = format!("Each of {ranks} names another GPU as its own in the log.");
-        ledger.signal(&[label], -weight::STRONG, &text, &refs);
-        suspect(ledger, ItemStatus::Pass, None, text, refs);
-        return;
-    }
-    // Bus ids are the same on equal nodes: as many ranks on each card may be as many nodes.
-    if cards.len() >= 2 && most.0 == least.0 {
-        return;
-    }
-    let many = most.0 >= 3;
-    let text = format!(
-        "{} work on the GPU with bus id {}, as their logs say{}.",
-        words::capital(&words::counted(most.0, "rank", "ranks")),
-        most.1,
-        if cards.len() == 1 { ", and none on another" } else { "" }
-    );
-    ledger.signal(&[label], if many { weight::STRONG } else { weight::GOOD }, &text, &refs);
-    ledger.caveat(label, "Nodes with one GPU each show the same bus id; the host names in the log tell.");
-    let because = "several ranks work on it".to_owned();
-    ledger.mechanism(&[label], &Mechanism { because, alone: text.clone(), explained: None });
-    suspect(ledger, if many { ItemStatus::Fail } else { ItemStatus::Suspect }, Some(label), text, refs);
-}
-
-/// NCCL says it outright.
-fn shared_gpu(case: &Case, ledger: &mut Ledger) {
-    let told = facts(case).find_map(|fact| match fact.what {
-        LaunchSetting::SharedGpu { one, other } => Some((fact, one.min(other), one.max(other))),
-        _ => None,
-    });
-    let Some((fact, one, other)) = told else { return };
-    let refs = case.refs([&fact.at]);
-    let text = format!("NCCL finds ranks {one} and {other} on the same GPU.");
-    let label = CauseLabel::RankGpuMapping;
-    ledger.signal(&[label], weight::DECISIVE, &text, &refs);
-    ledger.ranks(&[label], &[one, other]);
-    let because = "two ranks are on it".to_owned();
-    ledger.mechanism(&[label], &Mechanism { because, alone: text.clone(), explained: None });
-    suspect(ledger, ItemStatus::Fail, Some(label), text, refs);
 }
 
 /// Words in the paths of trainers that generate with an engine while they train.

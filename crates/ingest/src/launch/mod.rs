@@ -5,6 +5,7 @@
 //! and tokens stay where they are. Knows no rule.
 
 mod accelerate;
+mod binding;
 mod command;
 mod deepspeed;
 mod environment;

@@ -3,19 +3,21 @@
 //! Forms of torchrun, DeepSpeed, Megatron-LM, Lightning, Transformers, timm, fairseq, MMEngine, Ultralytics, and of
 //! shells that echo what they run.
 
+use super::binding::{self, Joining};
 use super::shell::{self, Variables};
 use super::variables::visible_devices;
 use super::{Facts, command, variables};
 use crate::context::ReadContext;
 use crate::lines::{Line, RankFrom, Trust};
-use rankscope_model::{LaunchEvidence, LaunchSetting, LaunchSource, Starter};
+use rankscope_model::{LaunchEvidence, LaunchSetting, LaunchSource, Rank, Starter, UnixMicros};
 use regex::{Captures, Regex};
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 /// Words of which every form below has one.
 static WORDS: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let words = "(?i)world_?.?size|MEMBER: |Starting with |, total \\d|num_local_procs|VISIBLE_DEVICES|ALLOC_CONF|batch size|Accumulation steps|n_gpu: |\\(GPUs/TPUs\\)|parallel size|ZeRO stage|_per_gpu|nproc_per_node|GPU number|torchrun|torch\\.distributed|accelerate|deepspeed|mpirun|mpiexec|srun|horovodrun|^[+$] |command|cmd = |imbalance between|less than 75% of|^(?:export )?[A-Z][A-Z0-9_]+=|zero_optimization_stage|accumulation_steps|pci bus id|Duplicate GPU|Uvicorn running|vLLM API server|LLM engine|SGLang|Ray cluster|local Ray instance";
-    Regex::new(words).ok()
+    let words = "(?i)world_?.?size|MEMBER: |Starting with |, total \\d|num_local_procs|VISIBLE_DEVICES|ALLOC_CONF|batch size|Accumulation steps|n_gpu: |\\(GPUs/TPUs\\)|parallel size|ZeRO stage|_per_gpu|nproc_per_node|GPU number|torchrun|torch\\.distributed|accelerate|deepspeed|mpirun|mpiexec|srun|horovodrun|^[+$] |command|cmd = |imbalance between|less than 75% of|^(?:export )?[A-Z][A-Z0-9_]+=|zero_optimization_stage|accumulation_steps|pci bus id|Duplicate GPU|Uvicorn running|vLLM API server|LLM engine|SGLang|Ray cluster|local Ray instance|Num processes: \\d";
+    Regex::new(&format!("{words}|{}", binding::WORDS)).ok()
 });
 
 type Read = fn(&Captures<'_>) -> Option<LaunchSetting>;
@@ -23,10 +25,12 @@ type Read = fn(&Captures<'_>) -> Option<LaunchSetting>;
 /// Forms, and what their groups mean.
 static FORMS: LazyLock<Vec<(Regex, Read)>> = LazyLock::new(|| {
     use LaunchSetting as S;
-    let forms: [(&str, Read); 23] = [
+    let forms: [(&str, Read); 24] = [
         // Megatron-LM `using world size: 64, …`, its list of arguments `world_size ..... 64`, DeepSpeed `dist_world_size=8`
         (r"(?i)\bworld[_ ]size(?: ?[:=] ?| \.{3,} | )(\d+)\b", |c| count(c, 1).map(S::WorldSize)),
         (r"\bdist_world_size=(\d+)", |c| count(c, 1).map(S::WorldSize)),
+        // accelerate's state
+        (r"^Num processes: (\d+)$", |c| count(c, 1).map(S::WorldSize)),
         // Lightning
         (r"GLOBAL_RANK: \d+, MEMBER: \d+/(\d+)", |c| count(c, 1).map(S::WorldSize)),
         (r"Starting with (\d+) processes", |c| count(c, 1).map(S::WorldSize)),
@@ -103,11 +107,47 @@ pub(crate) struct PrintedReader<'c> {
     /// How the rank of each fact is known, position for position.
     from: Vec<Option<RankFrom>>,
     commands: u32,
+    joined: Joined,
+}
+
+/// The processes of the largest communicator of NCCL. Ranks of a smaller one count something else than the job's.
+#[derive(Debug, Default)]
+struct Joined {
+    size: u32,
+    of_rank: BTreeMap<u32, (Joining, Place)>,
+    /// Two processes have the same rank: the communicators are groups of the job.
+    are_groups: bool,
+}
+
+/// A line that is still to be judged.
+#[derive(Debug)]
+struct Place {
+    number: u64,
+    time: Option<UnixMicros>,
+    text: String,
+    named: Option<(Rank, RankFrom)>,
+}
+
+impl Joined {
+    fn add(&mut self, joining: Joining, place: Place) {
+        if joining.size < self.size {
+            return;
+        }
+        if joining.size > self.size {
+            *self = Self { size: joining.size, ..Self::default() };
+        }
+        match self.of_rank.get(&joining.rank.0) {
+            Some((known, _)) => self.are_groups |= known.process != joining.process,
+            None => {
+                self.of_rank.insert(joining.rank.0, (joining, place));
+            }
+        }
+    }
 }
 
 impl<'c> PrintedReader<'c> {
     pub(crate) fn new(ctx: &'c ReadContext<'c>) -> Self {
-        Self { facts: Facts::new(ctx), from: Vec::new(), commands: 0 }
+        Self { facts: Facts::new(ctx), from: Vec::new(), commands: 0, joined: Joined::default() }
     }
 
     pub(crate) fn line(&mut self, line: &Line<'_>) {
@@ -126,6 +166,15 @@ impl<'c> PrintedReader<'c> {
             if let Some(setting) = form.captures(body).and_then(|captures| read(&captures)) {
                 self.add(line, 0, setting);
             }
+        }
+        if let Some(binding) = binding::current(body) {
+            let printed = binding.rank.map(|rank| (rank, RankFrom::Text));
+            for setting in binding.settings {
+                self.add_of(line, 0, setting, printed);
+            }
+        } else if let Some(joining) = binding::joining(text) {
+            let place = Place { number: line.number, time: line.time, text: text.to_owned(), named: self.named(line) };
+            self.joined.add(joining, place);
         }
         let variable = body.strip_prefix("export ").unwrap_or(body);
         if let Some(setting) = shell::assignment(variable).and_then(|(name, value)| variables::setting(name, value)) {
@@ -151,7 +200,17 @@ impl<'c> PrintedReader<'c> {
     }
 
     fn add(&mut self, line: &Line<'_>, command: u32, setting: LaunchSetting) {
-        let named = line.label.rank.or(self.facts.file_rank.map(|rank| (rank, RankFrom::FileName)));
+        self.add_of(line, command, setting, None);
+    }
+
+    /// Whose a line is by its prefixes, or by the file's name.
+    fn named(&self, line: &Line<'_>) -> Option<(Rank, RankFrom)> {
+        line.label.rank.or(self.facts.file_rank.map(|rank| (rank, RankFrom::FileName)))
+    }
+
+    /// Adds a setting of the rank that the program printed beside it, or else of the one that the line belongs to.
+    fn add_of(&mut self, line: &Line<'_>, command: u32, setting: LaunchSetting, printed: Option<(Rank, RankFrom)>) {
+        let named = printed.or_else(|| self.named(line));
         let before = self.facts.kept.len();
         self.facts.add_at(line.number, line.time, line.text, named.map(|(rank, _)| rank), command, setting);
         if self.facts.kept.len() > before {
@@ -162,10 +221,17 @@ impl<'c> PrintedReader<'c> {
     /// What was found, with the ranks that hold.
     pub(crate) fn finish(mut self, trust: &Trust, warnings: &mut Vec<String>) -> Option<LaunchEvidence> {
         let file_rank = self.facts.file_rank;
-        for (fact, from) in self.facts.kept.iter_mut().zip(self.from) {
+        for (fact, from) in self.facts.kept.iter_mut().zip(&self.from) {
             if from.is_some_and(|from| !trust.accepts(from)) {
                 fact.rank = file_rank;
             }
+        }
+        // A process that joined under another number than its own is one of a group.
+        let Joined { of_rank, are_groups, .. } = self.joined;
+        for (joining, Place { number, time, text, named }) in of_rank.into_values().filter(|_| !are_groups) {
+            let named = named.filter(|(_, from)| trust.accepts(*from)).map(|(rank, _)| rank);
+            let rank = Some(named.unwrap_or(joining.rank));
+            self.facts.add_at(number, time, &text, rank, 0, LaunchSetting::PhysicalGpu(joining.bus_id));
         }
         self.facts.finish(LaunchSource::Log, warnings)
     }
@@ -221,7 +287,7 @@ mod tests {
     #[test]
     fn every_form_compiles() {
         assert!(WORDS.is_some());
-        assert_eq!(FORMS.len(), 23);
+        assert_eq!(FORMS.len(), 24);
     }
 
     #[test]
@@ -238,7 +304,7 @@ mod tests {
             ("All distributed processes registered. Starting with 8 processes", vec![S::WorldSize(8)]),
             (
                 "Training in distributed mode with multiple processes, 1 GPU per process. Process 0, total 8, device cuda:0.",
-                vec![S::WorldSize(8)],
+                vec![S::WorldSize(8), S::CurrentDevice(0)],
             ),
             (
                 "[INFO] [launch.py:151:main] nnodes=1, num_local_procs=4, node_rank=0",
@@ -250,6 +316,7 @@ mod tests {
             ("  Total train batch size (w. parallel, distributed & accumulation) = 1,024", vec![S::GlobalBatch(1024)]),
             ("  Gradient Accumulation steps = 4", vec![S::Accumulation(4)]),
             ("Process rank: -1, device: cuda:0, n_gpu: 4, distributed training: False", vec![S::GpusPerProcess(4)]),
+            ("Num processes: 8", vec![S::WorldSize(8)]),
             ("2020-01-01 | INFO | fairseq_cli.train | training on 4 devices (GPUs/TPUs)", vec![S::WorldSize(4)]),
             (
                 "[INFO] [logging.py:96:log_dist] [Rank 0] Creating torch.bfloat16 ZeRO stage 3 optimizer",
@@ -303,6 +370,46 @@ mod tests {
         ] {
             assert_eq!(settings(line), expected, "{line}");
         }
+    }
+
+    #[test]
+    fn the_largest_communicator_tells_the_gpu_of_each_rank() {
+        let line = |pid: u32, rank: u32, size: u32, bus: &str| {
+            format!(
+                "n0:{pid}:9 [0] NCCL INFO ncclCommInitRank comm 0x7f rank {rank} nranks {size} cudaDev 0 nvmlDev 0 busId {bus} commId 0x4 - Init COMPLETE\n"
+            )
+        };
+        let gpus = |text: &str| {
+            let found = read(text).launches.into_iter().flat_map(|l| l.facts);
+            found.map(|fact| (fact.rank.map(|r| r.0), fact.what)).collect::<Vec<_>>()
+        };
+        let gpu = |rank, bus: &str| (Some(rank), S::PhysicalGpu(bus.to_owned()));
+        // The pair comes again, and in a smaller group under other numbers.
+        let text =
+            [line(7, 0, 1, "9f"), line(7, 0, 2, "1a"), line(8, 1, 2, "2b"), line(7, 0, 2, "1a"), line(8, 0, 1, "2b")];
+        assert_eq!(gpus(&text.concat()), [gpu(0, "1a"), gpu(1, "2b")]);
+        // Two processes with the same number: groups of a job, whose ranks nobody knows.
+        assert_eq!(gpus(&[line(7, 0, 2, "1a"), line(8, 0, 2, "2b")].concat()), []);
+        // The prefix names the rank of the job.
+        assert_eq!(gpus(&format!("[rank6]: {}", line(7, 0, 2, "1a"))), [gpu(6, "1a")]);
+    }
+
+    #[test]
+    fn the_print_of_the_checklist_says_who_works_where() {
+        let text = "pid=9 rank=0 local=0 visible=0,1 current=0\npid=8 rank=1 local=1 visible=0,1 current=0\n";
+        let evidence = read(text);
+        let of = |rank| {
+            let facts = evidence.launches.iter().flat_map(|l| &l.facts);
+            facts
+                .filter(move |fact| fact.rank.map(|r| r.0) == Some(rank))
+                .map(|fact| fact.what.clone())
+                .collect::<Vec<_>>()
+        };
+        let both = || S::VisibleDevices(vec!["0".into(), "1".into()]);
+        assert_eq!(of(0), [S::LocalRank(0), both(), S::CurrentDevice(0)]);
+        assert_eq!(of(1), [S::LocalRank(1), both(), S::CurrentDevice(0)]);
+        assert_eq!(evidence.artifacts[0].kind, ArtifactKind::JobLog);
+        assert_eq!((&*evidence.artifacts[0].ranks, &*evidence.artifacts[0].warnings), (&[0, 1][..], &[][..]));
     }
 
     #[test]
