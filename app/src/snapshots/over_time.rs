@@ -6,7 +6,7 @@ use crate::report::broad_figure;
 use crate::{icons, words};
 use leptos::prelude::*;
 use rankscope_charts::{BandsFigure, REST_NAME, Theme, band_look, bands_height, rest_look, rest_most, svg};
-use rankscope_model::{Frame, SiteBands};
+use rankscope_model::{Frame, RecordedFailure, SiteBands};
 
 /// A width at which the bands are drawn where they can be.
 const DRAWN_WIDTH: u32 = 720;
@@ -21,9 +21,15 @@ pub fn section(run: &str, found: &Subjects<'_>, wanted: &Wanted) -> AnyView {
     let truncated = picked.device.window_truncated.then(|| {
         view! { <p class="note dim">"Events before the first one were overwritten: a peak before it is not seen. Record with a larger "<code>"max_entries"</code>"."</p> }
     });
-    let failed = picked.device.ooms.last().map(|(event, asked, free)| {
+    let failed = picked.device.last_failure().map(|RecordedFailure { event, tried, free }| {
         let (event, events) = (words::grouped(event.saturating_add(1)), words::grouped(picked.device.events));
-        let text = format!("Out of memory at event {event} of {events}: {asked} were asked for, {free} were free.");
+        let told = match (tried, free) {
+            (Some(tried), Some(free)) => format!(": {tried} were asked for, {free} were free"),
+            (Some(tried), None) => format!(": {tried} were asked for"),
+            (None, Some(free)) => format!(": {free} were free"),
+            (None, None) => String::new(),
+        };
+        let text = format!("Out of memory at event {event} of {events}{told}.");
         view! { <p class="note">{icons::warning()}" "{text}</p> }
     });
     view! {

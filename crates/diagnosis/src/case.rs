@@ -45,7 +45,7 @@ pub(crate) struct Case<'a> {
     /// Every comparison, for rules that look at a certain quantity.
     pub comparisons: Vec<Comparison>,
     /// References to the training records: many rules rest on all of them, and a log has hundreds of thousands.
-    training: OnceCell<Vec<EvidenceRef>>,
+    batches: OnceCell<Vec<EvidenceRef>>,
 }
 
 impl<'a> Case<'a> {
@@ -68,7 +68,7 @@ impl<'a> Case<'a> {
             on_cards: None,
             after: None,
             comparisons: Vec::new(),
-            training: OnceCell::new(),
+            batches: OnceCell::new(),
         };
         case.homes = nodes::homes(&case.table_series, |members| case.focus_of(members).map(|(_, view)| view), policy);
         case.comparisons = imbalance::comparisons(&case);
@@ -198,10 +198,10 @@ impl<'a> Case<'a> {
         crate::refs::refs(self.evidence, places, self.policy.max_refs)
     }
 
-    /// References to all training records.
-    pub fn training_refs(&self) -> Vec<EvidenceRef> {
-        let records = || self.steps.records().filter(|(key, _)| is_training(key)).map(|(_, row)| row);
-        self.training.get_or_init(|| self.step_refs(records())).clone()
+    /// References to the training records that tell a batch. Others say nothing of the input.
+    pub fn batch_refs(&self) -> Vec<EvidenceRef> {
+        let training = || self.steps.records().filter(|(key, _)| is_training(key)).map(|(_, row)| row);
+        self.batches.get_or_init(|| self.step_refs(training().filter(|row| row.has_batch()))).clone()
     }
 
     /// References to step records.

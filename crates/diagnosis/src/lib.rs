@@ -213,14 +213,20 @@ fn note_left_out(case: &Case, ledger: &mut Ledger) {
             refs: case.refs(case.evidence.snapshots.iter().map(|snapshot| &snapshot.at)),
         });
     }
-    for (copy, whole) in &case.steps.copies {
-        let name = |file| case.evidence.artifact_name(file);
+    for copy in &case.steps.copies {
+        let (file, of) = (case.evidence.artifact_name(copy.file), case.evidence.artifact_name(copy.of));
+        // Of equal ones neither is the copy, whichever came first.
+        let text = if copy.is_whole {
+            format!("{} and {} hold the same records, which count once.", file.min(of), file.max(of))
+        } else {
+            format!("All records of {file} stand in {of} too, and count once.")
+        };
         ledger.claim(combine::Claim {
             item: Item::MemoryStats,
             label: None,
             severity: rankscope_model::Severity::Info,
             confidence: 1.0,
-            text: format!("All records of {} stand in {} too, and count once.", name(*copy), name(*whole)),
+            text,
             ranks: vec![],
             refs: vec![],
         });

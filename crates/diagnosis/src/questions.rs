@@ -30,7 +30,7 @@ pub(crate) fn input_or_burden(case: &Case, verdict: Verdict, ledger: &mut Ledger
     } else {
         return;
     };
-    let refs = case.training_refs();
+    let refs = case.batch_refs();
     ledger.claim(Claim { item, label: None, severity: Severity::Info, confidence: 0.85, text, ranks: vec![], refs });
 }
 

@@ -6,7 +6,7 @@
 use crate::case::Case;
 use crate::combine::{Claim, Ledger};
 use crate::words;
-use rankscope_model::{Bytes, Item, MOST_BYTES, OomEvent, Rank, Severity, SnapshotEvidence, Subject};
+use rankscope_model::{Bytes, Item, OomEvent, Rank, Severity, SnapshotEvidence, Subject};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
@@ -28,13 +28,12 @@ fn failures<'a>(case: &Case<'a>) -> Vec<Cow<'a, OomEvent>> {
 /// What the allocator of a snapshot recorded: of each device the last failure, because earlier ones were caught.
 fn recorded(snapshot: &SnapshotEvidence) -> impl Iterator<Item = OomEvent> + '_ {
     snapshot.devices.iter().filter_map(|device| {
-        let (_, tried, free) = *device.ooms.last()?;
+        let failure = device.last_failure()?;
         Some(OomEvent {
             rank: snapshot.rank,
             device: Some(device.device),
-            // Nothing is what a damaged snapshot says of a size: nobody runs out of memory asking for none.
-            tried: Some(tried).filter(|tried| *tried > Bytes(0) && *tried <= MOST_BYTES),
-            free: Some(free).filter(|free| *free <= MOST_BYTES && (*free > Bytes(0) || tried > Bytes(0))),
+            tried: failure.tried,
+            free: failure.free,
             ..OomEvent::new(snapshot.at.clone(), RECORDED)
         })
     })

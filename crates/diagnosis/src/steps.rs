@@ -26,8 +26,17 @@ pub(crate) struct StepView<'a> {
     pub rows: BTreeMap<Key, Vec<&'a StepRecord>>,
     /// Whether steps were printed; otherwise [`Key::step`] is only a number.
     pub has_steps: bool,
-    /// Files all of whose records another file has too, and that file: copies of one log, which count once.
-    pub copies: Vec<(ArtifactId, ArtifactId)>,
+    /// Logs that are there twice, and count once.
+    pub copies: Vec<Copied>,
+}
+
+/// A file all of whose records another file has too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Copied {
+    pub file: ArtifactId,
+    pub of: ArtifactId,
+    /// The other one has no more than it, so that either may be called the copy.
+    pub is_whole: bool,
 }
 
 /// Figures of one quantity at one position, one value per subject, in subject order.
@@ -39,7 +48,7 @@ impl<'a> StepView<'a> {
         let rank_records = records.iter().filter(|r| r.subject.rank().is_some()).count();
         let takes_ranks = rank_records * 2 >= records.len();
         let mut view = Self { copies: copies(records), ..Self::default() };
-        let is_copy = |record: &&StepRecord| view.copies.iter().any(|(copy, _)| *copy == record.at.artifact);
+        let is_copy = |record: &&StepRecord| view.copies.iter().any(|copy| copy.file == record.at.artifact);
         let counted: Vec<&StepRecord> =
             records.iter().filter(|r| r.subject.rank().is_some() == takes_ranks && !is_copy(r)).collect();
         // Per subject and phase: artifact and step of the last record, and the pass it was in.
@@ -92,7 +101,7 @@ impl<'a> StepView<'a> {
 }
 
 /// A log that was uploaded twice, on its own and in an archive, or once more with its end.
-fn copies(records: &[StepRecord]) -> Vec<(ArtifactId, ArtifactId)> {
+fn copies(records: &[StepRecord]) -> Vec<Copied> {
     if records.windows(2).all(|pair| matches!(pair, [a, b] if a.at.artifact == b.at.artifact)) {
         return Vec::new();
     }
@@ -109,11 +118,12 @@ fn copies(records: &[StepRecord]) -> Vec<(ArtifactId, ArtifactId)> {
     // The longest first: the others may be parts of it.
     files.sort_by_key(|(file, said)| (std::cmp::Reverse(said.len()), *file));
     let mut known: HashMap<u64, ArtifactId> = HashMap::new();
+    let lengths: BTreeMap<ArtifactId, usize> = files.iter().map(|(file, said)| (*file, said.len())).collect();
     let mut copies = Vec::new();
     for (file, said) in files {
         let whole = said.first().and_then(|first| known.get(first)).copied();
         match whole.filter(|whole| said.iter().all(|said| known.get(said) == Some(whole))) {
-            Some(whole) => copies.push((file, whole)),
+            Some(of) => copies.push(Copied { file, of, is_whole: lengths.get(&of) == Some(&said.len()) }),
             None => said.into_iter().for_each(|said| {
                 known.entry(said).or_insert(file);
             }),
@@ -169,7 +179,8 @@ mod tests {
         };
         let records: Vec<_> = of(0, 0..5).chain(of(1, 0..9)).chain(of(2, 0..9)).collect();
         let view = StepView::new(&records);
-        assert_eq!(view.copies, [(ArtifactId(0), ArtifactId(1)), (ArtifactId(2), ArtifactId(1))]);
+        let copies: Vec<_> = view.copies.iter().map(|copy| (copy.file, copy.of)).collect();
+        assert_eq!(copies, [(ArtifactId(0), ArtifactId(1)), (ArtifactId(2), ArtifactId(1))]);
         assert_eq!((view.passes().len(), view.records().count()), (1, 9));
         let differs: Vec<_> = of(0, 0..5).chain(of(1, 1..9)).collect();
         assert_eq!(StepView::new(&differs).copies, []);

@@ -109,6 +109,70 @@ fn one_visible_gpu_for_each_rank_passes() {
     assert_eq!(top(&shared), Some(CauseLabel::RankGpuMapping));
 }
 
+/// What the checklist asks each rank to print: its rank on the node, the GPUs that it sees, and its current one.
+fn current(ranks: &[(u32, u32, &str, u32)]) -> Diagnosis {
+    let line = |(rank, local, visible, device): &(u32, u32, &str, u32)| {
+        format!("pid={} rank={rank} local={local} visible={visible} current={device}\n", 4711 + rank)
+    };
+    run(&[("which.log", ranks.iter().map(line).collect())])
+}
+
+#[test]
+fn ranks_with_one_current_device_are_told() {
+    let told = |found: &Diagnosis, words: &str| found.findings.iter().any(|f| f.claim == words);
+    let all_on_first = current(&[(0, 0, "0,1,2,3", 0), (1, 1, "0,1,2,3", 0), (2, 2, "0,1,2,3", 0)]);
+    assert_eq!(status(&all_on_first, Item::DeviceVisibility), ItemStatus::Suspect);
+    assert!(
+        told(&all_on_first, "All of three ranks have GPU 0 as their current device."),
+        "{:?}",
+        all_on_first.findings
+    );
+    assert!(confidence(&all_on_first, CauseLabel::CtxNoSetDevice) > 0.0);
+    let apart = current(&[(0, 0, "0,1", 0), (1, 1, "0,1", 1)]);
+    assert_eq!(status(&apart, Item::DeviceVisibility), ItemStatus::Pass);
+    assert!(told(&apart, "Each of two ranks has a GPU of its own as its current device."), "{:?}", apart.findings);
+    // Two of three share one, by the number among the GPUs that each sees.
+    let two = current(&[(0, 0, "4,5", 1), (1, 1, "5,6", 0), (2, 2, "5,6", 1)]);
+    assert!(told(&two, "Ranks 0 and 1 have GPU 5 as their current device."), "{:?}", two.findings);
+    // Two nodes, with the same numbers on each.
+    let nodes = current(&[(0, 0, "None", 0), (1, 1, "None", 1), (2, 0, "None", 0), (3, 1, "None", 1)]);
+    assert_eq!(status(&nodes, Item::DeviceVisibility), ItemStatus::Pass);
+    // One visible GPU each: its number among the visible ones says nothing.
+    let bound = current(&[(0, 0, "0", 0), (1, 1, "1", 0)]);
+    assert_eq!(status(&bound, Item::DeviceVisibility), ItemStatus::Pass);
+    assert!(told(&bound, "Each of two ranks sees one GPU, and each another one."), "{:?}", bound.findings);
+}
+
+#[test]
+fn equal_batches_are_shown_where_batches_are_told() {
+    let log = |rank: u32| {
+        let step = |step| format!("rank={rank} step={step} shape=(8, 512) peak=1000.0MB\n");
+        (format!("train_rank{rank}.log"), (0..30).map(step).collect::<String>())
+    };
+    let bare = |rank: u32| {
+        let step = |step| format!("rank={rank} step={step} allocated=900.0MB\n");
+        (format!("memory_rank{rank}.out"), (0..30).map(step).collect::<String>())
+    };
+    let files = [bare(0), bare(1), log(0), log(1)];
+    let found = run(&files.each_ref().map(|(name, text)| (name.as_str(), text.clone())));
+    let equal = found.findings.iter().find(|f| f.claim.contains("have equal batches at each of 30 steps")).unwrap();
+    assert!(
+        !equal.evidence.is_empty() && equal.evidence.iter().all(|at| at.artifact.starts_with("train_")),
+        "{equal:?}"
+    );
+}
+
+#[test]
+fn of_two_equal_logs_neither_is_the_copy() {
+    let text: String = (0..5).map(|step| format!("rank=0 step={step} peak=1000.0MB\n")).collect();
+    let said = |names: [&str; 2]| {
+        let found = run(&names.map(|name| (name, text.clone())));
+        found.findings.iter().find(|f| f.claim.contains("count once")).unwrap().claim.clone()
+    };
+    assert_eq!(said(["a.log", "b.log"]), said(["b.log", "a.log"]));
+    assert_eq!(said(["a.log", "b.log"]), "a.log and b.log hold the same records, which count once.");
+}
+
 #[test]
 fn an_engine_of_the_same_launch_is_no_stranger() {
     let script = "#!/bin/bash\nCUDA_VISIBLE_DEVICES=1 vllm serve m --gpu_memory_utilization 0.9 &\npython train.py\n";

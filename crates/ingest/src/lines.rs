@@ -56,6 +56,13 @@ impl Tally {
         self.count = self.count.saturating_add(count);
     }
 
+    /// Takes in others, whichever of them stands first.
+    pub(crate) fn join_any(&mut self, other: Self) {
+        let first = if self.count == 0 { other.first } else { self.first.min(other.first) };
+        self.join(other.first, other.count);
+        self.first = first;
+    }
+
     /// As [`lines_from`] says it; nothing where there are none.
     pub(crate) fn told(self, one: &str, many: &str) -> Option<String> {
         (self.count > 0).then(|| lines_from(self.count, self.first, one, many))

@@ -334,6 +334,18 @@ fn the_screen_of_nvitop_is_read() {
 }
 
 #[test]
+fn metrics_without_memory_say_what_is_missing() {
+    let of = |name: &str| format!("{name}{{gpu=\"0\",UUID=\"GPU-a\",device=\"nvidia0\"}} 41\n");
+    let told = |text: &str| {
+        let warnings = read_bytes("metrics", text.as_bytes()).artifacts.remove(0).warnings;
+        warnings.iter().any(|w| w.contains("none tells their memory; add DCGM_FI_DEV_FB_USED"))
+    };
+    let idle = of("DCGM_FI_DEV_SM_CLOCK") + &of("DCGM_FI_DEV_GPU_UTIL");
+    assert!(told(&idle));
+    assert!(!told(&(idle + &of("DCGM_FI_DEV_FB_USED"))));
+}
+
+#[test]
 fn a_scrape_is_a_reading() {
     let evidence = read("dcgm.prom");
     assert_eq!(evidence.artifacts[0].kind, ArtifactKind::Prometheus);

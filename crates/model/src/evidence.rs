@@ -12,7 +12,7 @@ use crate::script::ScriptEvidence;
 use crate::subject::{Phase, Quantity, Subject};
 use crate::timeline::{MemoryCurve, MemoryTrace, NeverFreed, SegmentMap, SiteBands, SnapshotPeak};
 use crate::topology::Topology;
-use crate::units::{Bytes, Rank, Step, UnixMicros};
+use crate::units::{Bytes, MOST_BYTES, Rank, Step, UnixMicros};
 use serde::{Deserialize, Serialize};
 
 /// Everything that was understood of a run's artifacts.
@@ -391,6 +391,12 @@ impl StepRecord {
         }
     }
 
+    /// Whether it tells anything of a batch.
+    pub fn has_batch(&self) -> bool {
+        let counts = [self.batch_samples, self.batch_tokens, self.routed_tokens];
+        self.batch_shape.is_some() || counts.iter().any(Option::is_some)
+    }
+
     /// Samples: as printed, else the outermost dimension of the batch.
     pub fn samples(&self) -> Option<u64> {
         self.batch_samples.or_else(|| self.batch_shape.as_ref()?.first().copied())
@@ -524,7 +530,8 @@ pub struct SnapshotDevice {
     pub live: Option<Series>,
     /// Largest live call sites at the moment of the snapshot, biggest first.
     pub top_sites: Vec<CallSite>,
-    /// Out-of-memory events in the trace: (event index, requested bytes, free bytes).
+    /// Out-of-memory events in the trace: (event index, requested bytes, free bytes), as recorded; free bytes that are not
+    /// recorded are [`u64::MAX`]. What of it can be told: [`SnapshotDevice::last_failure`].
     pub ooms: Vec<(u64, Bytes, Bytes)>,
     /// All quantities over the recorded events; `None` without events.
     #[serde(default)]
@@ -541,6 +548,30 @@ pub struct SnapshotDevice {
     /// How the segments are filled; `None` where the file lists no blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map: Option<SegmentMap>,
+}
+
+/// A failure that the allocator of a snapshot recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordedFailure {
+    /// Index of its event.
+    pub event: u64,
+    /// What was asked for, where the snapshot tells a size that can be.
+    pub tried: Option<Bytes>,
+    /// What was free on the device then, where it tells one.
+    pub free: Option<Bytes>,
+}
+
+impl SnapshotDevice {
+    /// The last out-of-memory event: earlier ones were caught. Nobody runs out of memory asking for nothing, so that a size of
+    /// 0 is damage, and more than any machine has is none either.
+    pub fn last_failure(&self) -> Option<RecordedFailure> {
+        let (event, tried, free) = *self.ooms.last()?;
+        Some(RecordedFailure {
+            event,
+            tried: Some(tried).filter(|tried| *tried > Bytes(0) && *tried <= MOST_BYTES),
+            free: Some(free).filter(|free| *free <= MOST_BYTES && (*free > Bytes(0) || tried > Bytes(0))),
+        })
+    }
 }
 
 /// Live bytes that one stack allocated.

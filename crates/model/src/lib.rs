@@ -42,7 +42,7 @@ pub use diagnosis::{
 };
 pub use evidence::{
     CallSite, DeviceEvent, DeviceRow, DeviceTable, Evidence, Frame, OomEvent, OtherProcess, ProcessListing, ProcessRow,
-    Series, SeriesAxis, SnapshotDevice, SnapshotEvidence, StepRecord, is_library_frame,
+    RecordedFailure, Series, SeriesAxis, SnapshotDevice, SnapshotEvidence, StepRecord, is_library_frame,
 };
 pub use facts::{CardFacts, InputFacts, Moment, PhasePeaks, RankInput, RunFacts};
 pub use figures::{

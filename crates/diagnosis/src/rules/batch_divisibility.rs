@@ -80,7 +80,7 @@ fn even(case: &Case, ledger: &mut Ledger) {
     if input.steps < case.policy.even_steps {
         return;
     }
-    let refs = case.training_refs();
+    let refs = case.batch_refs();
     let text = format!(
         "{} have equal batches at each of {} steps.",
         words::capital(&words::all_of(input.ranks, "ranks")),
@@ -121,7 +121,7 @@ fn nearly_even(case: &Case, ledger: &mut Ledger) -> bool {
         words::percent(ratio - 1.0),
         input.steps
     );
-    let refs = case.training_refs();
+    let refs = case.batch_refs();
     ledger.status(ITEM, ItemStatus::Pass);
     ledger.claim(Claim {
         item: ITEM,
@@ -150,7 +150,7 @@ fn uneven(case: &Case, ledger: &mut Ledger) {
     let ranks: Vec<u32> = input.heavy.keys().filter_map(|subject| subject.rank()).collect();
     match input.r {
         Some(r) if r >= case.policy.follow_r => {
-            let followed = case.training_refs();
+            let followed = case.batch_refs();
             let quantity = input.quantity.map_or("memory", |q| q.title());
             let reason = format!(
                 "{} follows the batch: r = {r:.2} over {} pairs of rank and step.",
@@ -364,7 +364,7 @@ fn changing_heavy_rank(case: &Case, ledger: &mut Ledger) {
         return;
     }
     let label = CauseLabel::VariableShapeBatches;
-    let refs = case.training_refs();
+    let refs = case.batch_refs();
     let text = format!(
         "At {steps} steps one rank stands out, and it is not the same one: {} ranks take turns.",
         words::count(heaviest.len())

@@ -12,7 +12,7 @@ const LABEL: CauseLabel = CauseLabel::SamplerMissingOrNoSetEpoch;
 
 pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
     let input = &case.input;
-    let refs = || case.training_refs();
+    let refs = || case.batch_refs();
     if let Some(period) = input.period {
         let text = format!(
             "The batch sizes of {} repeat exactly every {period} batches.",

@@ -5,7 +5,7 @@
 
 use super::sink::{Numbering, Sink};
 use super::values;
-use crate::lines::{Line, counted};
+use crate::lines::{Line, Tally, counted};
 use rankscope_model::{ArtifactKind, Bytes, DeviceRow, DeviceTable, MIB, Provenance, Subject, UnixMicros};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +26,9 @@ pub(super) struct PrometheusReader {
     /// Samples of memory that are no size, and the line of the first.
     sizeless: u64,
     first_sizeless: u64,
+    /// Samples of GPUs that tell no memory, and whether any does.
+    of_others: Tally,
+    tells_memory: bool,
 }
 
 struct Open {
@@ -75,6 +78,12 @@ impl PrometheusReader {
                 if self.sizeless == 1 { "that GPU" } else { "those GPUs" },
             ));
         }
+        if let Some(lines) = self.of_others.told("has", "have").filter(|_| !self.tells_memory) {
+            sink.warn(format!(
+                "{lines} metrics of GPUs, and none tells their memory; add DCGM_FI_DEV_FB_USED and DCGM_FI_DEV_FB_FREE to \
+                 the counters of the exporter"
+            ));
+        }
         if self.hosts.len() > 1 {
             sink.warn("metrics of several hosts are in this file; each host is a reading of its own".to_owned());
         }
@@ -88,6 +97,11 @@ impl PrometheusReader {
         let Some((name, _)) = line.body.split_once('{') else { return false };
         let Some((name, metric)) = metric(name.trim_end()) else { return false };
         let Some(sample) = Sample::parse(line.body) else { return false };
+        if matches!(metric, Metric::Other | Metric::Utilization(_)) {
+            self.of_others.add(line.number);
+        } else {
+            self.tells_memory = true;
+        }
         if metric == Metric::Other {
             let index = sample.label(&["gpu"]).and_then(values::index);
             if let Some(index) = index {

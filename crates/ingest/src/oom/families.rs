@@ -127,11 +127,11 @@ pub(super) fn size(text: &str) -> Option<Bytes> {
 
 pattern!(
     TRIGGER,
-    r"(?i:out.of.memory|resource.?exhausted)|Tried to allocate|OOM when allocating|_STATUS_ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_NOT_INITIALIZED|Failed to CUDA |No available memory for the cache blocks|Free memory on device|(?:can't allocate|not enough) memory: you tried|oom.?kill|MemoryError|cudaErrorMemoryAllocation|Cannot allocate memory|Exceeded (?:job|step) memory limit|Failed to allocate request for|SIGKILL|exitcode ?: -9|OOMKilled"
+    r"(?i:out.of.memory|resource.?exhausted)|Tried to allocate|OOM when allocating|_STATUS_ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED|CUDNN_STATUS_NOT_INITIALIZED|Failed to CUDA |No available memory for the cache blocks|Free memory on device|(?:can't allocate|not enough) memory: you tried|oom.?kill|MemoryError|cudaErrorMemoryAllocation|Cannot allocate memory|Exceeded (?:job|step) memory limit|Failed to allocate request for|That was not possible\. There are|SIGKILL|exitcode ?: -9|OOMKilled"
 );
 
 /// What [`TRIGGER`] finds, in lower case, to tell where a terminal may break it.
-const TRIGGERS: [&str; 31] = [
+const TRIGGERS: [&str; 32] = [
     "out of memory",
     "out_of_memory",
     "out-of-memory",
@@ -140,6 +140,7 @@ const TRIGGERS: [&str; 31] = [
     "resourceexhausted",
     "tried to allocate",
     "oom when allocating",
+    "that was not possible. there are",
     "_status_alloc_failed",
     "cublas_status_not_initialized",
     "cudnn_status_not_initialized",
@@ -393,7 +394,16 @@ pattern!(
 );
 pattern!(XLA_REQUEST, r"Failed to allocate request for (SIZE)(?: \((\d+)B\))?(?: on device ordinal (\d+))?");
 
+pattern!(XLA_BUFFER, r"Attempting to allocate (SIZE)\. That was not possible\. There are (SIZE) free");
+
 fn xla(text: &str) -> Option<Message> {
+    if let Some(captures) = XLA_BUFFER.find(text) {
+        return Some(Message {
+            tried: group(&captures, 1).and_then(size),
+            free: group(&captures, 2).and_then(size),
+            ..Message::of("xla")
+        });
+    }
     if let Some(captures) = XLA_REQUEST.find(text) {
         return Some(Message {
             tried: group(&captures, 2).or(group(&captures, 1)).and_then(size),
@@ -563,6 +573,7 @@ mod tests {
             &TPU,
             &XLA,
             &XLA_REQUEST,
+            &XLA_BUFFER,
             &PADDLE,
             &VLLM_STARTUP,
             &NCCL,
@@ -643,6 +654,17 @@ mod tests {
             "ResourceExhaustedError: OOM when allocating tensor with shape[16,12] and type float on /job:localhost/replica:0/task:0/device:GPU:2 by allocator GPU_2_bfc",
         );
         assert_eq!((tf.family.as_str(), tf.device), ("tensorflow_oom", Some(2)));
+        for front in ["RESOURCE_EXHAUSTED: Error allocating device buffer: ", "RuntimeError: ", ""] {
+            let text = format!(
+                "{front}Attempting to allocate 1.50G. That was not possible. There are 512.25M free.; (0x0x0_HBM0)"
+            );
+            let xla = one(&text);
+            assert_eq!(
+                (xla.family.as_str(), xla.tried, xla.free),
+                ("xla", Some(Bytes(3 << 29)), Some(Bytes(537_133_056))),
+                "{text}"
+            );
+        }
         let xla = one("RESOURCE_EXHAUSTED: Failed to allocate request for 176.00MiB (184549376B) on device ordinal 3");
         assert_eq!((xla.device, xla.tried), (Some(3), Some(Bytes(184_549_376))));
         let wrapped = one(

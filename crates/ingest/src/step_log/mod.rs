@@ -26,7 +26,7 @@ use keys::Figure;
 use nested_stats::Nested;
 use rankscope_model::{Bytes, Evidence, Place, Provenance, Rank, StepRecord, Subject};
 use records::Draft;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 use summary_table::{Summaries, Summary};
 use thin::{Rest, Thinned};
@@ -40,6 +40,9 @@ pub fn read(input: &mut dyn BufRead, ctx: &ReadContext<'_>) -> Result<Evidence, 
         text::Readers { tables: false, steps: true, ooms: false, story: false },
     )
 }
+
+/// Ranks whose lines without a unit are remembered.
+const MAX_UNITLESS: usize = 4096;
 
 /// How a record's subject is known, and whose it is if that turns out not to hold.
 #[derive(Debug)]
@@ -76,8 +79,8 @@ pub(crate) struct StepReader<'c> {
     /// Lines with a memory figure and nobody to give it to.
     ownerless: Ownerless,
     impossible: Impossible,
-    /// Lines with a memory figure without a unit.
-    unitless: Tally,
+    /// Lines with a memory figure without a unit, by the rank that printed them.
+    unitless: BTreeMap<Option<Rank>, Tally>,
     /// Lines with a result of a function that may be bytes or what somebody divided.
     small_results: Tally,
     /// Lines with differences of memory, or with what is free of a card that nobody names.
@@ -189,7 +192,7 @@ impl<'c> StepReader<'c> {
             kept: Thinned::new(ctx.limits.max_step_records),
             ownerless: Ownerless::default(),
             impossible: Impossible::default(),
-            unitless: Tally::default(),
+            unitless: BTreeMap::new(),
             small_results: Tally::default(),
             of_no_moment: Tally::default(),
         }
@@ -291,7 +294,10 @@ impl<'c> StepReader<'c> {
             self.impossible.add(first_line(&at), named.map(|(rank, _)| rank).or(self.file_rank));
         }
         if draft.has_unitless {
-            self.unitless.add(first_line(&at));
+            let owner = named.map(|(rank, _)| rank).or(self.file_rank);
+            if self.unitless.len() < MAX_UNITLESS || self.unitless.contains_key(&owner) {
+                self.unitless.entry(owner).or_default().add(first_line(&at));
+            }
         }
         if draft.has_small_result {
             self.small_results.add(first_line(&at));
@@ -370,8 +376,16 @@ impl<'c> StepReader<'c> {
             let figures = [record.allocated, record.peak_allocated, record.reserved, record.peak_reserved];
             figures.iter().any(Option::is_some) || record.device_used.is_some()
         };
-        let unitless = self.unitless.told("has", "have").filter(|_| !records.iter().any(has_memory));
-        warnings.extend(unitless.map(|lines| {
+        // But of a rank without any figure they are all that was printed.
+        let measured: BTreeSet<Option<Rank>> =
+            records.iter().filter(|record| has_memory(record)).map(|record| record.subject.rank().map(Rank)).collect();
+        let mut unitless = Tally::default();
+        for (owner, lines) in &self.unitless {
+            if measured.is_empty() || (owner.is_some() && !measured.contains(owner)) {
+                unitless.join_any(*lines);
+            }
+        }
+        warnings.extend(unitless.told("has", "have").map(|lines| {
             format!(
                 "{lines} a memory figure without a unit, which was left out; print MB, MiB, GB or GiB behind the number"
             )

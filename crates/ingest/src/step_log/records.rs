@@ -102,8 +102,9 @@ static MARKS: LazyLock<Option<Regex>> = LazyLock::new(|| {
 
 /// Whether a line is worth taking apart: it has a word that could be a key, and a digit.
 pub(super) fn may_hold_record(body: &str) -> bool {
-    // The largest request ever, in the account of TensorFlow's allocator, is none of a rank's figures.
-    if body.trim_start().starts_with("MaxAllocSize:") {
+    // The largest request ever, and the sum of the regions, in the account of TensorFlow's allocator, are none of a rank's
+    // figures.
+    if body.trim_start().starts_with("MaxAllocSize:") || body.contains("total_region_allocated_bytes_") {
         return false;
     }
     // `torch.cuda.memory_allocated(): nan` has none, and is not passed over in silence.
@@ -555,8 +556,9 @@ impl<'t> Walk<'t> {
             return;
         }
         let Some(unit) = unit.or(self.unit).or_else(bare) else {
-            // Only beside a rank or a step: elsewhere a bare number may be anything.
-            self.draft.has_unitless |= self.draft.rank.is_some() || self.draft.step.is_some();
+            // Only beside a rank or a step: elsewhere a bare number may be anything. `current=0` is a device.
+            let is_index = parts.is_current_alone() && number.whole.is_some_and(|n| n < 1024);
+            self.draft.has_unitless |= !is_index && (self.draft.rank.is_some() || self.draft.step.is_some());
             return;
         };
         let Some(value) = Bytes::from_float(number.value, unit) else {
@@ -1016,6 +1018,7 @@ mod tests {
             assert!(record.has_unitless && !record.says_something(), "{line}: {record:?}");
         }
         assert_eq!(records("peak 3 of 5", None), []);
+        assert_eq!(records("pid=7 rank=0 local=0 visible=0,1 current=0", None), []);
     }
 
     #[test]

@@ -81,6 +81,9 @@ impl Event {
         }
         if let Some(addr) = fields.address(Word::DeviceFree).or_else(|| fields.address(Word::Addr)) {
             self.addr = addr;
+        } else if self.action() == Action::Oom && self.addr == 0 {
+            // The event has no address, and what was free is not there: unlike 0, that is no figure.
+            self.addr = u64::MAX;
         }
         if let Some(size) = fields.size(Word::Size) {
             self.set_size(size);

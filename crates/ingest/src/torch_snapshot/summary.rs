@@ -214,6 +214,14 @@ impl Tally {
                 counted(sizeless, "out-of-memory event records", "out-of-memory events record")
             ));
         }
+        let window_truncated = replay.as_ref().is_some_and(|replay| is_truncated(trace.events.len(), replay));
+        if window_truncated {
+            warnings.push(format!(
+                "device {device}: events before the first of the {} were overwritten, so a peak before it is not seen; \
+                 record with a larger max_entries",
+                counted(count, "recorded event", "recorded events")
+            ));
+        }
         let (bands, at_peak) = replay.as_ref().map_or_else(Default::default, |replay| {
             let axis = replay.live.axis;
             let x_of = |index: usize, event: Event| {
@@ -249,7 +257,7 @@ impl Tally {
             events: count,
             mismatched_segments: self.mismatched,
             peak_requested_in_window: peak.as_ref().map(|peak| peak.requested),
-            window_truncated: replay.as_ref().is_some_and(|r| is_truncated(trace.events.len(), r)),
+            window_truncated,
             top_sites: top_sites(heap, &self.sites, MAX_SITES, room),
             ooms: replay.as_ref().map_or_else(Vec::new, |r| r.ooms.clone()),
             live: replay.as_ref().map(|r| r.live.clone()),
