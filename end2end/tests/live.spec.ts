@@ -308,6 +308,24 @@ test("without a script the page is right as of now", async ({ browser, server, r
   await context.close();
 });
 
+test("of many nodes only those that stand out can be shown, also as they come", async ({ page, request }) => {
+  const [calm, hot] = [`calm-${Date.now()}`, `hot-${Date.now()}`];
+  const job = `slurm:${Date.now() % 100_000}`;
+  const [first, second] = [new Agent(request, calm), new Agent(request, hot)];
+  await first.send(-20, node(8), memory(8, 60_000));
+  await second.send(-20, node(8), memory(8, 60_000), ranks(8, 60_000, job));
+  await page.goto("/live");
+  const of = (name: string) => page.getByRole("region", { name: `Node ${name}` });
+  await expect(of(calm)).toBeVisible();
+  const only = page.getByRole("checkbox", { name: "Only what stands out" });
+  await only.check();
+  await expect(of(calm)).toBeHidden();
+  await second.send(-15, memory(8, 60_000, 2_400), ranks(8, 60_000, job, 2_400));
+  await expect(of(hot)).toBeVisible();
+  await only.uncheck();
+  await expect(of(calm)).toBeVisible();
+});
+
 test("64 nodes with 8 GPUs each stay readable and in step", async ({ page, request }) => {
   test.slow();
   const agents = Array.from({ length: 64 }, (_, index) => new Agent(request, `many-${String(index).padStart(2, "0")}`));

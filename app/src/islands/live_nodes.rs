@@ -137,7 +137,7 @@ mod browser {
                 nodes,
                 silent: count(".node.stale"),
                 cards: count(".gpu"),
-                lost: count(".node:not(.stale) .gpu.lost"),
+                lost: count(".node:not(.stale) .gpu.lost:not(.slice)"),
                 out: count(".node:not(.stale) .gpu.hot"),
                 found: {
                     let found = dom::find_all(&self.list, ".node:not(.stale) .node-found");

@@ -3,7 +3,7 @@
 use super::heat;
 use crate::{icons, words};
 use leptos::prelude::*;
-use rankscope_model::{Bytes, DeviceStatus, LiveStateKind, NodeStatus, ProcessRole, ProcessStatus, Severity};
+use rankscope_model::{Bytes, DeviceStatus, LiveStateKind, NodeStatus, ProcessRole, ProcessStatus, Severity, Subject};
 use std::collections::BTreeSet;
 
 /// Names of strangers that a row shows; more are counted.
@@ -25,7 +25,8 @@ pub fn summary(nodes: &[NodeStatus]) -> String {
         nodes: nodes.len(),
         silent: nodes.iter().filter(|node| is_stale(node)).count(),
         cards: nodes.iter().map(|node| node.devices.len()).sum(),
-        lost: of_now().filter(|device| device.state == Some(LiveStateKind::Lost)).count(),
+        // A slice that is gone was taken away by somebody; a card that is lost was not.
+        lost: of_now().filter(|device| is_lost(device) && !is_slice(device)).count(),
         out: of_now().filter(|device| device.outlier).count(),
         found: nodes
             .iter()
@@ -41,6 +42,14 @@ pub fn summary(nodes: &[NodeStatus]) -> String {
 /// Whether what is shown of a node is its past.
 fn is_stale(status: &NodeStatus) -> bool {
     status.silent || status.ended
+}
+
+fn is_lost(device: &DeviceStatus) -> bool {
+    device.state == Some(LiveStateKind::Lost)
+}
+
+fn is_slice(device: &DeviceStatus) -> bool {
+    matches!(device.subject, Subject::MigSlice { .. })
 }
 
 /// One node.
@@ -99,8 +108,9 @@ pub fn node_card(status: &NodeStatus) -> AnyView {
 }
 
 fn device_row(device: &DeviceStatus) -> AnyView {
-    let is_lost = device.state == Some(LiveStateKind::Lost);
+    let (is_lost, is_slice) = (is_lost(device), is_slice(device));
     let used = match (device.used, is_lost) {
+        (_, true) if is_slice => "gone".to_owned(),
         (_, true) => "lost".to_owned(),
         (Some(used), _) => used.to_string(),
         (None, _) => "not read".to_owned(),
@@ -114,7 +124,7 @@ fn device_row(device: &DeviceStatus) -> AnyView {
     let busy = busy(device.utilization_percent, device.temperature_c);
     let title = device.name.as_deref().map(words::shown_line).unwrap_or_default();
     view! {
-        <li class="gpu" class:hot=device.outlier class:lost=is_lost data-gpu=device.key()>
+        <li class="gpu" class:hot=device.outlier class:lost=is_lost class:slice=is_slice data-gpu=device.key()>
             <span class="gpu-name" title=title>{device.subject.to_string()}</span>
             <svg
                 class="heat"

@@ -46,10 +46,12 @@ fn page(now: &LiveNow) -> AnyView {
                 <div class="live-head">
                     <h1>"Live"</h1>
                     <p class="live-sum" data-sum="">{sum}</p>
+                    <label class="live-only"><input type="checkbox" autocomplete="off"/>"Only what stands out"</label>
                     <p class="live-link" role="status" data-link="">"As of now. "<a href="/live">"Refresh"</a></p>
                 </div>
                 {turned_away}
                 <div class="nodes" class:editable=may_edit() data-nodes="" data-since=cursor>{cards}</div>
+                <p class="live-none dim">"No node stands out."</p>
                 <div class="live-empty" data-empty="" hidden=has_nodes>{empty}</div>
             </LiveNodes>
         </main>

@@ -46,6 +46,15 @@ impl Kind {
         }
     }
 
+    /// What may be told of the same event: that a card is fuller, and that contexts on it make it so.
+    fn kin(&self) -> Option<Self> {
+        match self {
+            Self::Imbalance => Some(Self::ContextLeak),
+            Self::ContextLeak => Some(Self::Imbalance),
+            Self::Finding(_) | Self::Happened(_) => None,
+        }
+    }
+
     fn waits(&self) -> i64 {
         if self.outside().is_some() { EVENT_AFTER } else { NOTICE_AFTER }
     }
@@ -67,8 +76,17 @@ impl Claim {
     /// Whether who has heard `told` knows this one: the same subjects and cause, and a gap that has not grown by half. What
     /// goes out of the house is an event, once: that its gap grows, or that its cause is known by now, makes no new one.
     fn is_known_from(&self, told: &Self, kind: &Kind) -> bool {
-        let is_as_wide = self.gap <= told.gap || u128::from(self.gap) * 2 < u128::from(told.gap) * 3;
-        self.subjects == told.subjects && (kind.outside().is_some() || (self.cause == told.cause && is_as_wide))
+        self.subjects == told.subjects
+            && (kind.outside().is_some() || (self.cause == told.cause && self.is_as_wide(told)))
+    }
+
+    /// Whether who has heard of a gap as `told` has heard of this one, under whichever name.
+    fn is_gap_of(&self, told: &Self) -> bool {
+        self.subjects == told.subjects && self.is_as_wide(told)
+    }
+
+    fn is_as_wide(&self, told: &Self) -> bool {
+        self.gap <= told.gap || u128::from(self.gap) * 2 < u128::from(told.gap) * 3
     }
 }
 
@@ -149,7 +167,10 @@ impl Tellings {
         });
         for (kind, found) in found {
             let told = self.told.get(&kind).map_or(&[][..], Vec::as_slice);
-            if told.len() >= MOST || told.iter().any(|told| found.claim.is_known_from(&told.claim, &kind)) {
+            let by_kin = || kind.kin().and_then(|kin| self.told.get(&kin)).into_iter().flatten();
+            let is_known = told.iter().any(|told| found.claim.is_known_from(&told.claim, &kind))
+                || by_kin().any(|told| found.claim.is_gap_of(&told.claim));
+            if told.len() >= MOST || is_known {
                 self.pending.remove(&kind);
                 continue;
             }
@@ -211,10 +232,12 @@ pub fn found_in(diagnosis: &Diagnosis) -> BTreeMap<Kind, Found> {
         let text = event.text.clone();
         found.insert(kind, Found { claim: Claim::default(), text, may_pass: false });
     }
-    // One event is told once: contexts that make a card the fullest are told as such.
-    let is_told =
+    // One event is told once: contexts that make a card the fullest are told as such, and beside another cause they are
+    // of the report.
+    let is_of_contexts =
         diagnosis.causes.first().is_some_and(|cause| is_context(cause.label)) && found.contains_key(&Kind::ContextLeak);
-    if diagnosis.verdict == Verdict::Imbalance && !is_told {
+    if diagnosis.verdict == Verdict::Imbalance && !is_of_contexts {
+        found.remove(&Kind::ContextLeak);
         let claim = Claim { subjects: heaviest, cause: diagnosis.causes.first().map(|cause| cause.label), gap };
         found.insert(Kind::Imbalance, Found { claim, text: diagnosis.summary.clone(), may_pass: true });
     }
@@ -300,6 +323,21 @@ mod tests {
         ]);
         // That it grows, or comes back, or has another name by now, is the same event.
         assert_eq!(said, ["1: rank 0 +100", "2: rank 3 +100"]);
+    }
+
+    #[test]
+    fn one_gap_is_told_under_one_name() {
+        use CauseLabel::{CtxNoSetDevice, Unresolved};
+        let leak = |gap: u64| {
+            let mut found = imbalance("rank 0", CtxNoSetDevice, gap);
+            let found = found.remove(&Kind::Imbalance).unwrap();
+            BTreeMap::from([(Kind::ContextLeak, Found { text: format!("leak +{gap}"), ..found })])
+        };
+        // It has a name by now.
+        assert_eq!(told(vec![imbalance("rank 0", Unresolved, 100), leak(120)]), ["1: rank 0 +100"]);
+        assert_eq!(told(vec![leak(100), imbalance("rank 0", Unresolved, 90)]), ["1: leak +100"]);
+        // Much more than was told is another event.
+        assert_eq!(told(vec![imbalance("rank 0", Unresolved, 100), leak(150)]), ["1: rank 0 +100", "1: leak +150"]);
     }
 
     #[test]
