@@ -591,7 +591,8 @@ impl<'t> Walk<'t> {
             Some(Kind::Word(word)) => unit(word, false),
             _ => word.get(3..).and_then(|rest| unit(rest, true)),
         };
-        self.refuse(parts, printed.or(hint));
+        // Without a unit too: unlike -1, it stands for nothing else.
+        self.refuse(parts, printed.or(hint).or(Some(1)));
     }
 
     fn refuse(&mut self, parts: &Parts, unit: Option<u64>) {
@@ -987,6 +988,8 @@ mod tests {
             "rank=3 step=1 peak=nanMB",
             "rank=3 step=1 peak=nan MB",
             "rank=3 step=1 peak=inf GB",
+            "rank=3 step=1 peak=nan",
+            "rank=3 step=1 allocated=inf",
             "rank=3 step=1 peak=-512.0MB",
             "rank=3 step=1 peak=1e308GB",
             "{\"rank\": 3, \"step\": 1, \"peak_mb\": NaN}",
