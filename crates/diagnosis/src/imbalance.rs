@@ -236,6 +236,11 @@ fn from_tables(case: &Case) -> Vec<Comparison> {
                     capacities.insert(gpu.subject, total);
                 }
             }
+            // A card of which no reading tells the memory is not at rest: nobody knows.
+            let is_unknown = |gpu: &&Gpu| series.iter().all(|index| case.use_of(*index, gpu.subject).is_none());
+            let unknown = view.gpus.iter().filter(is_unknown).map(|gpu| gpu.subject);
+            left_out.extend(unknown.filter(|subject| !gpus.iter().any(|gpu| gpu.subject == *subject)));
+            left_out.sort_unstable();
             Comparison {
                 quantity: Quantity::DeviceUsed,
                 values,

@@ -8,8 +8,23 @@ use std::collections::BTreeMap;
 pub(crate) fn note(artifacts: &mut [ArtifactInfo]) {
     let mut first: BTreeMap<(u32, &'static str, String), (usize, String)> = BTreeMap::new();
     let mut told: Vec<(usize, String)> = Vec::new();
+    let mut snapshots: BTreeMap<u32, usize> = BTreeMap::new();
     for (at, artifact) in artifacts.iter().enumerate() {
         let ([rank], true) = (artifact.ranks.as_slice(), is_of_one_process(artifact.kind)) else { continue };
+        if artifact.kind == ArtifactKind::TorchSnapshot {
+            match snapshots.get(rank) {
+                None => drop(snapshots.insert(*rank, at)),
+                Some(other) => {
+                    let other = artifacts.get(*other).map_or("", |other| &other.name);
+                    let text = format!(
+                        "{other} is a snapshot of rank {rank} too, and of each figure the larger one counts; if they are of \
+                         two runs, upload each as its own"
+                    );
+                    told.push((at, text));
+                }
+            }
+            continue;
+        }
         let (folder, name) = artifact.name.rsplit_once('/').unwrap_or(("", &artifact.name));
         let folder = without_attempt(folder);
         let known =

@@ -50,6 +50,7 @@ const SIGNS: &[(&[&str], CauseLabel)] = &[
 pub(crate) fn compare<'a>(evidence: &'a Evidence, policy: &Policy) -> Option<Sites<'a>> {
     type ByPlace<'a> = BTreeMap<String, (u64, &'a CallSite)>;
     let mut per_rank: BTreeMap<u32, (ByPlace, u64, &Provenance)> = BTreeMap::new();
+    let mut totals: BTreeMap<u32, u64> = BTreeMap::new();
     for snapshot in &evidence.snapshots {
         let Some(rank) = snapshot.rank else { continue };
         let sites: Vec<&CallSite> =
@@ -60,6 +61,11 @@ pub(crate) fn compare<'a>(evidence: &'a Evidence, policy: &Policy) -> Option<Sit
         let all = sum(&mut snapshot.devices.iter().map(|device| device.allocated.0));
         let listed = sum(&mut sites.iter().map(|site| site.bytes.0));
         let bound = all.checked_sub(listed).map_or(smallest, |rest| smallest.min(rest));
+        // Of several snapshots of one rank the fuller one counts, whichever came first.
+        if totals.get(&rank.0).is_some_and(|known| *known >= all) {
+            continue;
+        }
+        totals.insert(rank.0, all);
         let mut by_place = ByPlace::new();
         for site in sites {
             let entry = by_place.entry(place(site)).or_insert((0, site));
@@ -82,7 +88,8 @@ pub(crate) fn compare<'a>(evidence: &'a Evidence, policy: &Policy) -> Option<Sit
             };
             let others = most(|bound| bound);
             is_settled &= policy.differs(*bytes, others) || !policy.differs(*bytes, most(|_| 0));
-            if policy.differs(*bytes, others) {
+            // A stack of the interpreter and of compiled code alone names no line that somebody could change.
+            if policy.differs(*bytes, others) && site.frames.iter().any(is_python) {
                 lone.push(LoneSite {
                     rank: *rank,
                     bytes: *bytes,
@@ -106,20 +113,24 @@ pub(crate) fn compare<'a>(evidence: &'a Evidence, policy: &Policy) -> Option<Sit
     })
 }
 
-/// The innermost frame of the user's own code, else the innermost.
+/// Python's, or the user's own.
+fn is_python(frame: &Frame) -> bool {
+    frame.file.ends_with(".py") || !frame.is_library()
+}
+
+/// The innermost frame of the user's own code, else the innermost of Python, else the innermost.
 fn place(site: &CallSite) -> String {
-    let is_own = |frame: &&Frame| {
-        frame.line > 0
-            && !["site-packages", "dist-packages", "/torch/", "<frozen"].iter().any(|p| frame.file.contains(p))
-    };
-    let frame = site.frames.iter().find(is_own).or_else(|| site.frames.first());
+    let frame = site.own_frame().or_else(|| site.frames.iter().find(|frame| is_python(frame)));
+    let frame = frame.or_else(|| site.frames.first());
     frame.map_or_else(String::new, |frame| format!("{} ({}:{})", frame.function, frame.file, frame.line))
 }
 
 fn label(site: &CallSite) -> CauseLabel {
     let says = |word: &str| {
+        // `evaluate_function` of the autograd engine evaluates nothing that anybody means.
         site.frames
             .iter()
+            .filter(|frame| is_python(frame))
             .any(|f| f.function.to_ascii_lowercase().contains(word) || f.file.to_ascii_lowercase().contains(word))
     };
     SIGNS

@@ -338,6 +338,10 @@ fn nothing_to_compare(case: &Case, ledger: &Ledger) -> String {
         }
     }
     match with_figures(case).into_iter().collect::<Vec<_>>().as_slice() {
+        [] if case.tables.iter().any(|view| !view.processes.is_empty()) => {
+            "The files tell what processes hold, and not how full the cards are: nothing can be held side by side."
+                .to_owned()
+        }
         [] => "No rank or card has a figure of memory in these files: nothing can be held side by side.".to_owned(),
         [only] => format!("Only {only} has figures in the files: there is nothing to hold them against."),
         several => format!(

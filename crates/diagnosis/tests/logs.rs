@@ -144,6 +144,45 @@ fn ranks_with_one_current_device_are_told() {
 }
 
 #[test]
+fn files_that_contradict_each_other_are_told_in_any_order() {
+    let lines = |devices: [u32; 2]| {
+        let line =
+            |rank: u32| format!("pid=1 rank={rank} local={rank} visible=0,1 current={}\n", devices[rank as usize]);
+        line(0) + &line(1)
+    };
+    let files = [("a.log", lines([0, 0])), ("b.log", lines([0, 1]))];
+    let reversed = [files[1].clone(), files[0].clone()];
+    let claims = |found: &Diagnosis| found.findings.iter().map(|f| f.claim.clone()).collect::<Vec<_>>();
+    let (one, other) = (run(&files), run(&reversed));
+    assert_eq!(claims(&one), claims(&other));
+    assert!(claims(&one)[0].starts_with("a.log and b.log tell different current devices"), "{:?}", claims(&one));
+    assert_eq!(status(&one, Item::DeviceVisibility), ItemStatus::Unknown);
+}
+
+#[test]
+fn gpus_of_several_hosts_are_told_apart() {
+    let line = |host: &str, rank: u32, bus: &str| {
+        format!(
+            "{host}:1{rank}:11 [0] NCCL INFO ncclCommInitRank comm 0x55d0 rank {rank} nranks 3 cudaDev 0 nvmlDev 0 busId {bus} commId 0xabc - Init COMPLETE\n"
+        )
+    };
+    let apart = run(&[("a.log", line("a", 0, "1a000") + &line("b", 1, "1a000") + &line("c", 2, "1a000"))]);
+    assert_eq!(status(&apart, Item::DeviceVisibility), ItemStatus::Pass);
+    assert!(apart.causes.is_empty(), "{:?}", apart.causes);
+    let shared = run(&[("a.log", line("a", 0, "1a000") + &line("a", 1, "1a000") + &line("b", 2, "1a000"))]);
+    assert!(
+        shared.findings[0].claim.starts_with("Two ranks work on the GPU with bus id 1a000"),
+        "{:?}",
+        shared.findings
+    );
+    // One visible GPU each, on nodes of their own.
+    let nodes = current(&[(0, 0, "0", 0), (1, 0, "0", 0), (2, 0, "0", 0)]);
+    assert_eq!(status(&nodes, Item::DeviceVisibility), ItemStatus::Pass);
+    let by_name = current(&[(0, 0, "GPU-aa1", 0), (1, 1, "GPU-aa2", 0)]);
+    assert_eq!(status(&by_name, Item::DeviceVisibility), ItemStatus::Pass);
+}
+
+#[test]
 fn equal_batches_are_shown_where_batches_are_told() {
     let log = |rank: u32| {
         let step = |step| format!("rank={rank} step={step} shape=(8, 512) peak=1000.0MB\n");
@@ -164,7 +203,7 @@ fn equal_batches_are_shown_where_batches_are_told() {
 
 #[test]
 fn of_two_equal_logs_neither_is_the_copy() {
-    let text: String = (0..5).map(|step| format!("rank=0 step={step} peak=1000.0MB\n")).collect();
+    let text = (0..5).fold(String::new(), |text, step| text + &format!("rank=0 step={step} peak=1000.0MB\n"));
     let said = |names: [&str; 2]| {
         let found = run(&names.map(|name| (name, text.clone())));
         found.findings.iter().find(|f| f.claim.contains("count once")).unwrap().claim.clone()

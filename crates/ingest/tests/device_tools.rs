@@ -334,6 +334,41 @@ fn the_screen_of_nvitop_is_read() {
 }
 
 #[test]
+fn the_cards_of_several_hosts_are_numbered_through() {
+    let scrape = |host: &str, used: u32| {
+        let card = |gpu: u32| {
+            format!(
+                "DCGM_FI_DEV_FB_USED{{gpu=\"{gpu}\",UUID=\"GPU-{host}{gpu}\",Hostname=\"{host}\"}} {}\n",
+                used + gpu
+            )
+        };
+        card(0) + &card(1)
+    };
+    let text = scrape("n1", 30_000) + &scrape("n2", 12_000) + &scrape("n1", 31_000) + &scrape("n2", 13_000);
+    let evidence = read_bytes("metrics", text.as_bytes());
+    let row = |n: u32, mib: u64| (gpu(n), Some(mib));
+    let all: Vec<_> = evidence.device_tables.iter().map(used).collect();
+    assert_eq!(all[0], [row(0, 30_000), row(1, 30_001), row(2, 12_000), row(3, 12_001)]);
+    assert_eq!(all[1], [row(0, 31_000), row(1, 31_001), row(2, 13_000), row(3, 13_001)]);
+    let warnings = &evidence.artifacts[0].warnings;
+    let told = "the GPUs of 2 hosts are numbered through: GPU 0 to 1 on n1; GPU 2 to 3 on n2";
+    assert!(warnings.iter().any(|w| w == told), "{warnings:?}");
+}
+
+#[test]
+fn an_exporter_that_names_cards_by_uuid_tells_their_numbers_apart() {
+    let uuid = |n: u32| format!("5a1b2c3d-0000-4000-8000-00000000000{n}");
+    let index = |n: u32| format!("nvidia_smi_index{{uuid=\"{}\"}} {n}\n", uuid(n));
+    let memory = |n: u32| format!("nvidia_smi_memory_used_bytes{{uuid=\"{}\"}} {}\n", uuid(n), u64::from(20 - n) * GIB);
+    let text = index(1) + &index(0) + &memory(1) + &memory(0);
+    let evidence = read_bytes("metrics", text.as_bytes());
+    let mut found = used(&evidence.device_tables[0]);
+    found.sort();
+    assert_eq!(found, [(gpu(0), Some(20 << 10)), (gpu(1), Some(19 << 10))]);
+    assert_eq!(evidence.artifacts[0].warnings, Vec::<String>::new());
+}
+
+#[test]
 fn metrics_without_memory_say_what_is_missing() {
     let of = |name: &str| format!("{name}{{gpu=\"0\",UUID=\"GPU-a\",device=\"nvidia0\"}} 41\n");
     let told = |text: &str| {

@@ -5,10 +5,12 @@ use crate::case::Case;
 use crate::combine::{Claim, Ledger, Mechanism};
 use crate::policy::weight;
 use crate::sites;
-use rankscope_model::{Bytes, Item, ItemStatus, Severity};
+use rankscope_model::{Bytes, Item, ItemStatus, Rank, Severity, Subject};
 
 /// Sites told one by one.
 const TOLD: usize = 4;
+/// Less than one part of so many of the gap is a side matter.
+const SMALL: u64 = 5;
 
 pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
     let Some(sites) = sites::compare(case.evidence, case.policy) else { return };
@@ -19,22 +21,49 @@ pub(super) fn apply(case: &Case, ledger: &mut Ledger) {
             most => format!("no other rank holds more than {} there", Bytes(most)),
         };
         let text = format!("Rank {} holds {} from {}; {others}.", site.rank, Bytes(site.bytes), site.place);
-        ledger.signal(&[site.label], weight::STRONG, &text, &refs);
-        ledger.ranks(&[site.label], &[site.rank]);
-        ledger.mechanism(
-            &[site.label],
-            &Mechanism {
-                because: format!("it alone holds {} from {}", Bytes(site.bytes), site.place),
-                alone: text.clone(),
-                explained: Some(site.bytes.saturating_sub(site.others)),
-            },
-        );
+        let explained = site.bytes.saturating_sub(site.others);
+        let heavy = case.main.as_ref().map(|(_, spread)| spread).filter(|spread| spread.stands_out());
+        let (is_elsewhere, is_small) = heavy.map_or((false, false), |spread| {
+            let is_heavy = spread.heaviest.contains(&Subject::Rank(Rank(site.rank)));
+            (!is_heavy && !spread.is_low_outlier, explained < spread.gap() / SMALL)
+        });
         let item = site.label.item();
-        ledger.status(item, ItemStatus::Fail);
+        if is_elsewhere {
+            // True, and no reason why another rank is the fuller one.
+            ledger.claim(Claim {
+                item,
+                label: None,
+                severity: Severity::Info,
+                confidence: 0.9,
+                text: format!("{text} It is not the fuller one."),
+                ranks: vec![site.rank],
+                refs,
+            });
+            continue;
+        }
+        ledger.signal(&[site.label], if is_small { weight::FAINT } else { weight::STRONG }, &text, &refs);
+        ledger.ranks(&[site.label], &[site.rank]);
+        let who = match heavy {
+            Some(spread) if spread.heaviest.len() > 1 => format!("rank {}", site.rank),
+            _ => "it".to_owned(),
+        };
+        let because = match site.others {
+            0 => format!("{who} alone holds {} from {}", Bytes(site.bytes), site.place),
+            most => {
+                format!(
+                    "{who} holds {} from {}, no other rank more than {}",
+                    Bytes(site.bytes),
+                    site.place,
+                    Bytes(most)
+                )
+            }
+        };
+        ledger.mechanism(&[site.label], &Mechanism { because, alone: text.clone(), explained: Some(explained) });
+        ledger.status(item, if is_small { ItemStatus::Suspect } else { ItemStatus::Fail });
         ledger.claim(Claim {
             item,
             label: Some(site.label),
-            severity: Severity::Critical,
+            severity: if is_small { Severity::Warning } else { Severity::Critical },
             confidence: 0.9,
             text,
             ranks: vec![site.rank],

@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const MAX_ROWS: usize = 4096;
 /// Hosts whose scrapes may be mixed line by line.
 const MAX_HOSTS: usize = 256;
+/// Hosts that a warning names.
+const MAX_NAMED: usize = 16;
 /// Labels of one sample looked at.
 const MAX_LABELS: usize = 64;
 
@@ -21,8 +23,8 @@ const MAX_LABELS: usize = 64;
 pub(super) struct PrometheusReader {
     /// The scrape of each host; without a host label there is one.
     open: BTreeMap<String, Open>,
-    /// The hosts that were named, as many as tell one from several.
-    hosts: BTreeSet<String>,
+    /// Scrapes that have ended, with their hosts.
+    done: Vec<(String, Open)>,
     /// Samples of memory that are no size, and the line of the first.
     sizeless: u64,
     first_sizeless: u64,
@@ -65,9 +67,8 @@ impl PrometheusReader {
     }
 
     pub(super) fn finish(&mut self, sink: &mut Sink<'_>) {
-        for open in std::mem::take(&mut self.open).into_values() {
-            open.give(sink);
-        }
+        self.done.extend(std::mem::take(&mut self.open));
+        self.give(sink);
         if self.sizeless > 0 {
             sink.warn(format!(
                 "line {}: {} of memory {} no size (not a number, negative, or what DCGM prints where it does not know), \
@@ -84,8 +85,66 @@ impl PrometheusReader {
                  the counters of the exporter"
             ));
         }
-        if self.hosts.len() > 1 {
-            sink.warn("metrics of several hosts are in this file; each host is a reading of its own".to_owned());
+    }
+
+    /// Hands on what was read. The cards of several hosts are numbered through, and the n-th scrapes of all hosts are one
+    /// reading: else cards of one number would be taken for one.
+    fn give(&mut self, sink: &mut Sink<'_>) {
+        let done = std::mem::take(&mut self.done);
+        let mut hosts: BTreeMap<&str, u32> = BTreeMap::new();
+        for (host, open) in &done {
+            let highest = open.rows.keys().map(|(number, _)| *number).max().unwrap_or(0);
+            let width = hosts.entry(host).or_default();
+            *width = (*width).max(highest.saturating_add(1));
+        }
+        if hosts.len() < 2 {
+            return done.into_iter().for_each(|(_, open)| {
+                let numbering = open.numbering;
+                sink.push(ArtifactKind::Prometheus, open.into_table(), numbering);
+            });
+        }
+        let mut first: BTreeMap<String, u32> = BTreeMap::new();
+        let mut next = 0u32;
+        let mut ranges = Vec::new();
+        for (host, width) in &hosts {
+            let last = next.saturating_add(*width).saturating_sub(1);
+            let name = if host.is_empty() { "a host without a name" } else { host };
+            ranges.push(if next == last {
+                format!("GPU {next} on {name}")
+            } else {
+                format!("GPU {next} to {last} on {name}")
+            });
+            first.insert((*host).to_owned(), next);
+            next = last.saturating_add(1);
+        }
+        let count = ranges.len();
+        ranges.truncate(MAX_NAMED);
+        let more = if count > MAX_NAMED { "; and so on" } else { "" };
+        sink.warn(format!("the GPUs of {count} hosts are numbered through: {}{more}", ranges.join("; ")));
+        let mut scrapes: BTreeMap<String, usize> = BTreeMap::new();
+        let mut readings: BTreeMap<usize, (DeviceTable, Numbering)> = BTreeMap::new();
+        for (host, open) in done {
+            let shift = first.get(&host).copied().unwrap_or(0);
+            let number = scrapes.entry(host).or_default();
+            let numbering = open.numbering;
+            let mut table = open.into_table();
+            // By name they are numbered through as it is.
+            for row in table.devices.iter_mut().filter(|_| numbering != Numbering::ByName) {
+                match &mut row.subject {
+                    Subject::Device(device) | Subject::MigSlice { device, .. } => {
+                        *device = device.saturating_add(shift)
+                    }
+                    Subject::Rank(_) => {}
+                }
+            }
+            match readings.get_mut(number) {
+                Some((reading, _)) => reading.devices.append(&mut table.devices),
+                None => drop(readings.insert(*number, (table, numbering))),
+            }
+            *number = number.saturating_add(1);
+        }
+        for (table, numbering) in readings.into_values() {
+            sink.push(ArtifactKind::Prometheus, table, numbering);
         }
     }
 
@@ -94,9 +153,16 @@ impl PrometheusReader {
             let name = comment.strip_prefix("HELP ").or_else(|| comment.strip_prefix("TYPE "));
             return name.and_then(|rest| rest.split(' ').next()).is_some_and(|name| metric(name).is_some());
         }
-        let Some((name, _)) = line.body.split_once('{') else { return false };
-        let Some((name, metric)) = metric(name.trim_end()) else { return false };
+        let Some((full_name, _)) = line.body.split_once('{') else { return false };
+        let full_name = full_name.trim_end();
+        let Some((name, metric)) = metric(full_name) else { return false };
         let Some(sample) = Sample::parse(line.body) else { return false };
+        // The exporter that names cards by UUID tells their numbers in a metric of its own.
+        if full_name == "nvidia_smi_index"
+            && let Some(index) = sample.whole().filter(|index| *index < 1024)
+        {
+            sink.identify(None, sample.label(&["uuid"]), index);
+        }
         if matches!(metric, Metric::Other | Metric::Utilization(_)) {
             self.of_others.add(line.number);
         } else {
@@ -137,9 +203,6 @@ impl PrometheusReader {
         let instance = sample.label(&["GPU_I_ID"]).and_then(values::index);
         let key = (number, instance);
         let named = sample.label(&["Hostname", "hostname"]);
-        if let Some(host) = named.filter(|host| self.hosts.len() < 2 && !self.hosts.contains(*host)) {
-            self.hosts.insert(host.to_owned());
-        }
         // A sample without a host beside those of one host is that host's.
         let only = self.open.keys().next().filter(|_| named.is_none() && self.open.len() == 1).cloned();
         let host = &*only.unwrap_or_else(|| named.unwrap_or_default().to_owned());
@@ -147,13 +210,9 @@ impl PrometheusReader {
             open.seen.contains(&(name, key)) || open.numbering != numbering || open.rows.len() >= MAX_ROWS
         });
         if begins {
-            if let Some(open) = self.open.remove(host) {
-                open.give(sink);
-            }
-            if self.open.len() >= MAX_HOSTS
-                && let Some((_, open)) = self.open.pop_first()
-            {
-                open.give(sink);
+            self.done.extend(self.open.remove_entry(host));
+            if self.open.len() >= MAX_HOSTS {
+                self.done.extend(self.open.pop_first());
             }
             let mut table = DeviceTable::new(at.clone());
             table.time = sample.time;
@@ -193,7 +252,7 @@ impl PrometheusReader {
 }
 
 impl Open {
-    fn give(mut self, sink: &mut Sink<'_>) {
+    fn into_table(mut self) -> DeviceTable {
         for row in self.rows.values_mut().filter(|row| row.total.is_none()) {
             // The driver's share is part of `used` where the exporter does not print it.
             row.total = row
@@ -210,7 +269,7 @@ impl Open {
             self.rows.into_values().partition(|row| matches!(row.subject, Subject::MigSlice { .. }));
         devices.extend(slices);
         self.table.devices = devices;
-        sink.push(ArtifactKind::Prometheus, self.table, self.numbering);
+        self.table
     }
 }
 
@@ -284,6 +343,12 @@ impl<'a> Sample<'a> {
 
     fn bytes(&self, unit: u64) -> Option<Bytes> {
         size(self.value, unit)
+    }
+
+    fn whole(&self) -> Option<u32> {
+        let is_whole = self.value.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&self.value);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
+        is_whole.then_some(self.value as u32)
     }
 
     fn percent(&self, scale: f64) -> Option<u8> {

@@ -223,6 +223,10 @@ impl<'c> Sink<'c> {
             }
             return;
         }
+        let tells_none = !has_memory && table.processes.iter().all(|row| row.used.is_none());
+        if kind == ArtifactKind::NvidiaSmiMonitor && tells_none && !table.processes.is_empty() {
+            self.without_memory.entry(kind).or_insert(first_line(&table.at));
+        }
         self.rows = self.rows.saturating_add(cost(&table));
         let position = self.seen.entry(kind).or_default();
         *position = (*position).saturating_add(1);

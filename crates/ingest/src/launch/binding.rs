@@ -32,7 +32,7 @@ static RANK: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r#"(?i)(?:^|[^\w-])(?:global[_ ])?rank["']?(?: ?[=:] ?| )(\d+)\b|\bProcess (\d+), total"#).ok()
 });
 static LOCAL: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\blocal(?:_rank)?=(\d+)\b").ok());
-static VISIBLE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\bvisible=([\d,]+) ").ok());
+static VISIBLE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\bvisible=([\w,/:.-]+) ").ok());
 
 /// What one line says of one process.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,7 +52,8 @@ pub(super) fn current(body: &str) -> Option<Binding> {
     let one = |form: &LazyLock<Option<Regex>>| form.as_ref().and_then(|form| form.captures(body));
     let rank = one(&RANK).and_then(|found| number(&found, 1).or_else(|| number(&found, 2)));
     let local = one(&LOCAL).and_then(|found| number(&found, 1)).map(LaunchSetting::LocalRank);
-    let visible = one(&VISIBLE).and_then(|found| super::variables::visible_devices(found.get(1)?.as_str()));
+    let seen = one(&VISIBLE).and_then(|found| Some(found.get(1)?.as_str().to_owned())).filter(|seen| seen != "None");
+    let visible = seen.and_then(|seen| super::variables::visible_devices(&seen));
     Some(Binding {
         rank: rank.filter(|rank| *rank < MAX_RANK).map(Rank),
         settings: local.into_iter().chain(visible).chain([LaunchSetting::CurrentDevice(device)]).collect(),
@@ -60,7 +61,7 @@ pub(super) fn current(body: &str) -> Option<Binding> {
 }
 
 static COMMUNICATOR: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let form = r"([\w.-]+):(\d+):\d+ \[\d+\] NCCL INFO (?:ncclCommInitRank\w* )?comm 0x[0-9a-f]+ rank (\d+) nranks (\d+) cudaDev \d+ (?:nvmlDev \d+ )?busId ([0-9a-f]+)\b";
+    let form = r"([\w.-]+):(\d+):\d+ \[\d+\] NCCL INFO (?:ncclCommInitRank\w* )?comm 0x[0-9a-f]+ rank (\d+) nranks (\d+) cudaDev \d+ (?:nvmlDev \d+ )?busId ([0-9a-f]+)\b(?: commId (0x[0-9a-f]+))?";
     Regex::new(form).ok()
 });
 
@@ -70,6 +71,8 @@ static COMMUNICATOR: LazyLock<Option<Regex>> = LazyLock::new(|| {
 pub(super) struct Joining {
     /// Host and PID, which tell processes apart.
     pub(super) process: (String, u32),
+    /// Its communicator, where the line names it by its unique id.
+    pub(super) communicator: Option<String>,
     /// The rank within the communicator, which is the global one if all ranks are in it.
     pub(super) rank: Rank,
     /// Ranks of the communicator.
@@ -85,6 +88,7 @@ pub(super) fn joining(text: &str) -> Option<Joining> {
         rank: Rank(rank),
         size,
         bus_id: found.get(5)?.as_str().to_owned(),
+        communicator: found.get(6).map(|id| id.as_str().to_owned()),
     })
 }
 
@@ -114,6 +118,11 @@ mod tests {
                 vec![S::LocalRank(2), all, S::CurrentDevice(0)],
             ),
             ("pid=4711 rank=2 local=2 visible=None current=2", Some(2), vec![S::LocalRank(2), S::CurrentDevice(2)]),
+            (
+                "pid=4711 rank=2 local=2 visible=GPU-abc10002-1a2b-3c4d current=0",
+                Some(2),
+                vec![S::LocalRank(2), S::VisibleDevices(vec!["GPU-abc10002-1a2b-3c4d".into()]), S::CurrentDevice(0)],
+            ),
             ("torch.cuda.current_device() = 3", None, vec![S::CurrentDevice(3)]),
             ("torch.cuda.current_device()=3", None, vec![S::CurrentDevice(3)]),
             ("Rank 5: current device: cuda:1", Some(5), vec![S::CurrentDevice(1)]),
@@ -159,7 +168,13 @@ mod tests {
             "node0:15200:15610 [0] NCCL INFO comm 0x7f2c0010a0 rank 3 nranks 8 cudaDev 0 busId 1a000 - Init COMPLETE",
             "[rank3]: node0:15200:15610 [0] NCCL INFO ncclCommInitRankConfig comm 0x7f2c0010a0 rank 3 nranks 8 cudaDev 0 nvmlDev 0 busId 1a000 commId 0x4be10011 - Init COMPLETE",
         ] {
-            let expected = Joining { process: ("node0".into(), 15200), rank: Rank(3), size: 8, bus_id: "1a000".into() };
+            let expected = Joining {
+                process: ("node0".into(), 15200),
+                communicator: line.contains("commId").then(|| "0x4be10011".to_owned()),
+                rank: Rank(3),
+                size: 8,
+                bus_id: "1a000".into(),
+            };
             assert_eq!(joining(line), Some(expected), "{line}");
         }
         for line in [

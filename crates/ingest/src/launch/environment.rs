@@ -38,7 +38,11 @@ pub(super) fn is_dump(head: &str) -> bool {
     let mut usual = false;
     for line in head.lines().filter(|line| !line.trim().is_empty()) {
         lines = lines.saturating_add(1);
-        if let Some((name, _)) = variable(line) {
+        if let Some((name, value)) = variable(line) {
+            // `RANK=0 MEMSTATS fwd …` is a line of a log.
+            if ["RANK", "LOCAL_RANK", "WORLD_SIZE"].contains(&name) && value.trim().contains(' ') {
+                return false;
+            }
             variables = variables.saturating_add(1);
             usual |= USUAL.contains(&name);
         }
@@ -94,6 +98,13 @@ mod tests {
         let evidence = read_launch(LaunchSource::Environment, text, &ctx).unwrap();
         assert!(evidence.launches[0].facts.iter().all(|fact| fact.rank == Some(Rank(3))));
         assert_eq!(evidence.artifacts[0].ranks, [3]);
+    }
+
+    #[test]
+    fn lines_that_begin_with_a_rank_are_no_variables() {
+        let log = "RANK=0 MEMSTATS fwd device=0 current alloc=19.5GB\n".repeat(4);
+        assert!(!is_dump(&log));
+        assert!(is_dump("RANK=0\nLOCAL_RANK=0\nWORLD_SIZE=4\n"));
     }
 
     #[test]

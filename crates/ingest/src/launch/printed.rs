@@ -115,8 +115,8 @@ pub(crate) struct PrintedReader<'c> {
 struct Joined {
     size: u32,
     of_rank: BTreeMap<u32, (Joining, Place)>,
-    /// Two processes have the same rank: the communicators are groups of the job.
-    are_groups: bool,
+    /// Two processes have the same rank on GPUs of their own: the communicators are groups of a job, or two jobs.
+    are_several: bool,
 }
 
 /// A line that is still to be judged.
@@ -136,12 +136,32 @@ impl Joined {
         if joining.size > self.size {
             *self = Self { size: joining.size, ..Self::default() };
         }
-        match self.of_rank.get(&joining.rank.0) {
-            Some((known, _)) => self.are_groups |= known.process != joining.process,
-            None => {
-                self.of_rank.insert(joining.rank.0, (joining, place));
-            }
+        let known = self.of_rank.get(&joining.rank.0).map(|(known, _)| known);
+        if known.is_some_and(|known| known.process == joining.process) {
+            return;
         }
+        if known.is_some() {
+            // Started anew on the same GPUs: what came later holds. Else nobody knows what the numbers count.
+            let gpu = |one: &Joining| (one.process.0.clone(), one.bus_id.clone());
+            let is_restart = self.of_rank.values().any(|(one, _)| gpu(one) == gpu(&joining))
+                && self.of_rank.values().all(|(one, _)| one.communicator != joining.communicator);
+            if !is_restart {
+                self.are_several = true;
+                return;
+            }
+            self.of_rank.clear();
+        }
+        self.of_rank.insert(joining.rank.0, (joining, place));
+    }
+
+    /// Where there is more than one group with such ranks.
+    fn warning(&self) -> Option<String> {
+        let (_, place) = self.of_rank.values().next().filter(|_| self.are_several)?;
+        Some(format!(
+            "line {}: several communicators of NCCL have {} ranks with the same numbers (groups of a job, or several jobs), so \
+             the GPUs of ranks were not taken from their lines",
+            place.number, self.size
+        ))
     }
 }
 
@@ -227,11 +247,14 @@ impl<'c> PrintedReader<'c> {
             }
         }
         // A process that joined under another number than its own is one of a group.
-        let Joined { of_rank, are_groups, .. } = self.joined;
-        for (joining, Place { number, time, text, named }) in of_rank.into_values().filter(|_| !are_groups) {
+        warnings.extend(self.joined.warning());
+        let Joined { of_rank, are_several, .. } = self.joined;
+        for (joining, Place { number, time, text, named }) in of_rank.into_values().filter(|_| !are_several) {
             let named = named.filter(|(_, from)| trust.accepts(*from)).map(|(rank, _)| rank);
             let rank = Some(named.unwrap_or(joining.rank));
-            self.facts.add_at(number, time, &text, rank, 0, LaunchSetting::PhysicalGpu(joining.bus_id));
+            // The same bus id on two hosts is two GPUs.
+            let gpu = LaunchSetting::PhysicalGpu(format!("{}@{}", joining.bus_id, joining.process.0));
+            self.facts.add_at(number, time, &text, rank, 0, gpu);
         }
         self.facts.finish(LaunchSource::Log, warnings)
     }
@@ -375,20 +398,26 @@ mod tests {
     #[test]
     fn the_largest_communicator_tells_the_gpu_of_each_rank() {
         let line = |pid: u32, rank: u32, size: u32, bus: &str| {
+            let id = if pid < 100 { 4 } else { 5 };
             format!(
-                "n0:{pid}:9 [0] NCCL INFO ncclCommInitRank comm 0x7f rank {rank} nranks {size} cudaDev 0 nvmlDev 0 busId {bus} commId 0x4 - Init COMPLETE\n"
+                "n0:{pid}:9 [0] NCCL INFO ncclCommInitRank comm 0x7f rank {rank} nranks {size} cudaDev 0 nvmlDev 0 busId {bus} commId 0x{id} - Init COMPLETE\n"
             )
         };
         let gpus = |text: &str| {
             let found = read(text).launches.into_iter().flat_map(|l| l.facts);
             found.map(|fact| (fact.rank.map(|r| r.0), fact.what)).collect::<Vec<_>>()
         };
-        let gpu = |rank, bus: &str| (Some(rank), S::PhysicalGpu(bus.to_owned()));
+        let gpu = |rank, bus: &str| (Some(rank), S::PhysicalGpu(format!("{bus}@n0")));
         // The pair comes again, and in a smaller group under other numbers.
         let text =
             [line(7, 0, 1, "9f"), line(7, 0, 2, "1a"), line(8, 1, 2, "2b"), line(7, 0, 2, "1a"), line(8, 0, 1, "2b")];
         assert_eq!(gpus(&text.concat()), [gpu(0, "1a"), gpu(1, "2b")]);
+        // Started anew: the later processes hold, also where they sit on other GPUs than their ranks did.
+        let again = [line(7, 0, 2, "1a"), line(8, 1, 2, "2b"), line(107, 0, 2, "2b"), line(108, 1, 2, "1a")];
+        assert_eq!(gpus(&again.concat()), [gpu(0, "2b"), gpu(1, "1a")]);
         // Two processes with the same number: groups of a job, whose ranks nobody knows.
+        let groups = read(&[line(7, 0, 2, "1a"), line(8, 0, 2, "2b")].concat());
+        assert!(groups.artifacts[0].warnings[0].contains("several communicators of NCCL"), "{groups:?}");
         assert_eq!(gpus(&[line(7, 0, 2, "1a"), line(8, 0, 2, "2b")].concat()), []);
         // The prefix names the rank of the job.
         assert_eq!(gpus(&format!("[rank6]: {}", line(7, 0, 2, "1a"))), [gpu(6, "1a")]);

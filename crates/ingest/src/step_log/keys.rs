@@ -122,10 +122,6 @@ impl Parts {
         self.is(&["mem", "usage"])
     }
 
-    pub(super) fn is_current_alone(&self) -> bool {
-        self.is(&["current"])
-    }
-
     pub(super) fn is_max_mem(&self) -> bool {
         self.is(&["max", "mem"])
     }

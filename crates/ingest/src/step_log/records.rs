@@ -107,6 +107,10 @@ pub(super) fn may_hold_record(body: &str) -> bool {
     if body.trim_start().starts_with("MaxAllocSize:") || body.contains("total_region_allocated_bytes_") {
         return false;
     }
+    // The device that the checklist asks each rank to print.
+    if body.contains("visible=") && body.contains("current=") {
+        return false;
+    }
     // `torch.cuda.memory_allocated(): nan` has none, and is not passed over in silence.
     let has_value = body.bytes().any(|b| b.is_ascii_digit())
         || (body.contains("memory_") && body.split([' ', '=']).any(is_no_number));
@@ -478,6 +482,9 @@ impl<'t> Walk<'t> {
 
     fn number_value(&mut self, parts: &Parts, number: Number, hint: Option<u64>, equals: bool, device: bool) {
         self.advance(1);
+        let number = self
+            .decimals_behind_comma()
+            .map_or(number, |decimals| Number { value: number.value + decimals, whole: None });
         let printed = match self.kind(0) {
             Some(Kind::Word(word)) => unit(word, self.is_tight(0)),
             _ => None,
@@ -544,6 +551,21 @@ impl<'t> Walk<'t> {
         }
     }
 
+    /// `,53 GB` behind `19`: half of the world writes its decimals so. One or two digits, and a unit behind them; three are
+    /// thousands, which were read as such.
+    fn decimals_behind_comma(&mut self) -> Option<f64> {
+        let Some(Kind::Number(decimals)) = self.kind(1).filter(|_| self.is_sign(0, ',') && self.is_tight(0)) else {
+            return None;
+        };
+        let token = self.tokens.get(self.at.saturating_add(1))?;
+        let digits = token.end.saturating_sub(token.start);
+        let Some(Kind::Word(word)) = self.kind(2) else { return None };
+        let is_one = self.is_tight(1) && (1..=2).contains(&digits) && unit(word, self.is_tight(2)).is_some();
+        let value = decimals.whole.filter(|_| is_one)? as f64;
+        self.advance(2);
+        Some(value / if digits == 1 { 10.0 } else { 100.0 })
+    }
+
     fn memory(&mut self, figure: Figure, number: Number, unit: Option<u64>, parts: &Parts) {
         // No card holds 64 TiB, so a large bare integer is bytes; the one bare form in wide use is `max mem: 6121`.
         const SURELY_BYTES: u64 = 1 << 26;
@@ -556,9 +578,8 @@ impl<'t> Walk<'t> {
             return;
         }
         let Some(unit) = unit.or(self.unit).or_else(bare) else {
-            // Only beside a rank or a step: elsewhere a bare number may be anything. `current=0` is a device.
-            let is_index = parts.is_current_alone() && number.whole.is_some_and(|n| n < 1024);
-            self.draft.has_unitless |= !is_index && (self.draft.rank.is_some() || self.draft.step.is_some());
+            // Only beside a rank or a step: elsewhere a bare number may be anything.
+            self.draft.has_unitless |= self.draft.rank.is_some() || self.draft.step.is_some();
             return;
         };
         let Some(value) = Bytes::from_float(number.value, unit) else {
@@ -916,6 +937,9 @@ mod tests {
         assert_eq!(one("rank=2 step=1 shape=torch.Size([8, 512]) cur=1MB").shape, Some(vec![8, 512]));
         assert_eq!(one("rank=2 step=1 shape=8x512 cur=1MB").shape, Some(vec![8, 512]));
         assert_eq!(one("GPU 3: mem 10GB").device, Some(3));
+        assert_eq!(one("rank=1 step=2 allocated=19,53 GB").allocated, gib(19.53));
+        assert_eq!(one("rank=1 step=2 allocated=19,5GB").allocated, gib(19.5));
+        assert_eq!(one("rank=1 step=2 allocated=19,530 MB").allocated, mib(19530.0));
         assert_eq!(one("rank=0 step=9 phase=eval peak=1GB").phase, Some(Phase::Eval));
         assert_eq!(one("[rank0]: validate step: 20  memory: 30.00GiB(37.5%)").phase, Some(Phase::Eval));
     }
@@ -1021,7 +1045,9 @@ mod tests {
             assert!(record.has_unitless && !record.says_something(), "{line}: {record:?}");
         }
         assert_eq!(records("peak 3 of 5", None), []);
-        assert_eq!(records("pid=7 rank=0 local=0 visible=0,1 current=0", None), []);
+        for visible in ["0,1", "None", "GPU-abc10000-1a2b"] {
+            assert!(!may_hold_record(&format!("pid=7 rank=0 local=0 visible={visible} current=0")));
+        }
     }
 
     #[test]

@@ -31,7 +31,13 @@ fn one_device_each(case: &Case, ledger: &mut Ledger) {
     let refs = case.refs(of_rank.values().map(|(fact, _)| &fact.at));
     let distinct: BTreeSet<&str> = of_rank.values().map(|(_, device)| *device).collect();
     let ranks = words::counted(of_rank.len(), "rank", "ranks");
-    if distinct.len() == of_rank.len() {
+    let nodes = nodes_of(case, of_rank.keys().copied());
+    let on = |device: &str| of_rank.values().filter(|(_, seen)| *seen == device).count();
+    if distinct.len() < of_rank.len() && nodes.is_some_and(|nodes| distinct.iter().all(|device| on(device) <= nodes)) {
+        let text = format!("Each of {ranks} sees one GPU, and no other rank of its node sees it.");
+        ledger.signal(&[CauseLabel::RankGpuMapping, CauseLabel::CtxNoSetDevice], -weight::STRONG, &text, &refs);
+        suspect(ledger, ItemStatus::Pass, None, text, refs);
+    } else if distinct.len() == of_rank.len() {
         let text = format!("Each of {ranks} sees one GPU, and each another one.");
         let strays = [
             CauseLabel::CtxNoSetDevice,
@@ -83,38 +89,77 @@ fn physical_gpus(case: &Case, ledger: &mut Ledger) {
         suspect(ledger, ItemStatus::Pass, None, text, refs);
         return;
     }
-    // Bus ids are the same on equal nodes: as many ranks on each card may be as many nodes.
-    if cards.len() >= 2 && most.0 == least.0 {
+    // Bus ids are the same on equal nodes: as many ranks on each card may be as many nodes, unless the host is told.
+    let tells_hosts = cards.iter().all(|card| card.contains('@'));
+    if cards.len() >= 2 && most.0 == least.0 && !tells_hosts {
         return;
     }
     let many = most.0 >= 3;
     let text = format!(
         "{} work on the GPU with bus id {}, as their logs say{}.",
         words::capital(&words::counted(most.0, "rank", "ranks")),
-        most.1,
+        bus_id(most.1),
         if cards.len() == 1 { ", and none on another" } else { "" }
     );
     ledger.signal(&[label], if many { weight::STRONG } else { weight::GOOD }, &text, &refs);
-    ledger.caveat(label, "Nodes with one GPU each show the same bus id; the host names in the log tell.");
+    if !tells_hosts {
+        ledger.caveat(label, "Nodes with one GPU each show the same bus id; the host names in the log tell.");
+    }
     let because = "several ranks work on it".to_owned();
     ledger.mechanism(&[label], &Mechanism { because, alone: text.clone(), explained: None });
     suspect(ledger, if many { ItemStatus::Fail } else { ItemStatus::Suspect }, Some(label), text, refs);
+}
+
+/// `1a000` of `1a000@node7`.
+fn bus_id(gpu: &str) -> &str {
+    gpu.split('@').next().unwrap_or(gpu)
+}
+
+/// On how many nodes these ranks are, by the numbers that they have on their nodes; `None` where one has none. As many
+/// ranks as share a number are on as many nodes.
+fn nodes_of(case: &Case, ranks: impl Iterator<Item = u32>) -> Option<usize> {
+    let mut local: BTreeMap<u32, u32> = BTreeMap::new();
+    for fact in facts(case) {
+        if let (Some(rank), LaunchSetting::LocalRank(number)) = (fact.rank, &fact.what) {
+            local.insert(rank.0, *number);
+        }
+    }
+    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+    for rank in ranks {
+        *counts.entry(*local.get(&rank)?).or_default() += 1;
+    }
+    counts.values().copied().max()
 }
 
 /// Each rank printed the GPU that it has made current: one for each, or one for several.
 fn current_devices(case: &Case, ledger: &mut Ledger) {
     let mut current: BTreeMap<u32, (&LaunchFact, u32)> = BTreeMap::new();
     let mut visible: BTreeMap<u32, &[String]> = BTreeMap::new();
-    let mut local: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut contradiction: Option<[&LaunchFact; 2]> = None;
     for fact in facts(case) {
         let Some(rank) = fact.rank.map(|rank| rank.0) else { continue };
         // The last one counts: a program may print before it chooses, and again after.
         match &fact.what {
-            LaunchSetting::CurrentDevice(device) => drop(current.insert(rank, (fact, *device))),
+            LaunchSetting::CurrentDevice(device) => {
+                let before = current.insert(rank, (fact, *device));
+                let differs = before.filter(|(old, was)| was != device && old.at.artifact != fact.at.artifact);
+                contradiction = contradiction.or(differs.map(|(old, _)| [old, fact]));
+            }
             LaunchSetting::VisibleDevices(list) => drop(visible.insert(rank, list)),
-            LaunchSetting::LocalRank(number) => drop(local.insert(rank, *number)),
             _ => {}
         }
+    }
+    // Which of two files is the older nobody says.
+    if let Some([one, other]) = contradiction {
+        let name = |fact: &LaunchFact| case.evidence.artifact_name(fact.at.artifact);
+        let (one, other, refs) = (name(one), name(other), case.refs([&one.at, &other.at]));
+        let text = format!(
+            "{} and {} tell different current devices of the same ranks: if they are of two runs, upload each as its own.",
+            one.min(other),
+            one.max(other)
+        );
+        suspect(ledger, ItemStatus::Unknown, None, text, refs);
+        return;
     }
     // A process that sees one GPU has no choice: what it sees was judged above.
     let has_choice = |rank: &u32| visible.get(rank).is_none_or(|list| list.len() != 1);
@@ -131,14 +176,7 @@ fn current_devices(case: &Case, ledger: &mut Ledger) {
     for (rank, (_, device)) in &current {
         on.entry(name(*rank, *device)).or_default().push(*rank);
     }
-    // Ranks with the same number on their nodes are on as many nodes, each with a GPU of that number.
-    let numbers: BTreeMap<u32, usize> =
-        current.keys().filter_map(|rank| local.get(rank)).fold(BTreeMap::new(), |mut counts, number| {
-            *counts.entry(*number).or_default() += 1;
-            counts
-        });
-    let all_numbered = current.keys().all(|rank| local.contains_key(rank));
-    let nodes = if all_numbered { numbers.values().copied().max() } else { None };
+    let nodes = nodes_of(case, current.keys().copied());
     let Some((gpu, crowd)) = on.iter().max_by_key(|(_, ranks)| ranks.len()) else { return };
     let refs = case.refs(current.values().map(|(fact, _)| &fact.at));
     let ranks = words::counted(current.len(), "rank", "ranks");
