@@ -128,9 +128,13 @@ impl<'a> Case<'a> {
     /// The table of a series that shows most: nobody who has left since, most visits, then processes at all (a CSV loop of the same cards lists
     /// none), then most memory, then the latest.
     pub fn focus_of(&self, series: &[usize]) -> Option<(usize, &TableView<'a>)> {
+        let most =
+            series.iter().filter_map(|index| self.tables.get(*index)).map(|view| view.gpus.len()).max().unwrap_or(0);
         series.iter().filter_map(|index| Some((*index, self.tables.get(*index)?))).max_by_key(|(index, view)| {
             let visits: usize = view.processes.values().map(|p| p.visits(self.policy).len()).sum();
-            (!self.left.is_past(*index), visits, view.lists_processes(), view.max_used(), *index)
+            // A reading that breaks off is no picture of all cards.
+            let is_whole = view.gpus.len() >= most;
+            (is_whole, !self.left.is_past(*index), visits, view.lists_processes(), view.max_used(), *index)
         })
     }
 
@@ -221,6 +225,11 @@ fn series(tables: &[TableView], evidence: &Evidence) -> Vec<Vec<usize>> {
         pids: BTreeSet<u32>,
         members: Vec<usize>,
     }
+    let later_of_file = |index: usize| {
+        let file = |view: &TableView| view.table.at.artifact;
+        let own = tables.get(index).map(file);
+        tables.iter().skip(index.saturating_add(1)).any(|view| Some(file(view)) == own)
+    };
     let mut groups: Vec<Group> = Vec::new();
     for (index, view) in tables.iter().enumerate() {
         let cards: Vec<(Subject, Option<u64>)> = view.gpus.iter().map(|gpu| (gpu.subject, gpu.total)).collect();
@@ -239,6 +248,20 @@ fn series(tables: &[TableView], evidence: &Evidence) -> Vec<Vec<usize>> {
                 && group.record == record
                 && (group.pids.is_empty() || pids.is_empty() || !group.pids.is_disjoint(&pids))
         };
+        // The last reading of a loop that was ended while it was written lacks its last cards.
+        let is_rest = |group: &&mut Group| {
+            let of_same_file =
+                |member: &usize| tables.get(*member).is_some_and(|other| other.table.at.artifact == artifact);
+            group.members.len() >= 2
+                && group.members.last().is_some_and(of_same_file)
+                && !later_of_file(index)
+                && cards.len() < group.cards.len()
+                && group.cards.starts_with(&cards)
+        };
+        if let Some(group) = groups.iter_mut().find(is_rest) {
+            group.members.push(index);
+            continue;
+        }
         match groups.iter_mut().find(joins) {
             Some(group) => {
                 group.members.push(index);

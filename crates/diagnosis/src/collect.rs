@@ -158,10 +158,6 @@ pub(crate) fn for_item(item: Item, verdict: Verdict, seen: Seen) -> Vec<Collect>
             ),
         ],
         Item::DistributedSampler => vec![
-            ask(
-                "Whether each rank draws its own shard and reshuffles it: print the first indices of every rank at the start of each epoch.",
-                "print(f\"rank={dist.get_rank()} epoch={epoch} samples={len(loader.sampler)} first={list(loader.sampler)[:8]}\", flush=True)",
-            ),
             step_line(),
             probe_step("Class, number of replicas, rank, drop_last and epoch of every rank's sampler, by the probe."),
         ],
@@ -171,20 +167,11 @@ pub(crate) fn for_item(item: Item, verdict: Verdict, seen: Seen) -> Vec<Collect>
                 "Shapes, tokens with and without padding, and the peak of each step on every rank, by the probe.",
             ),
         ],
-        Item::OptimizerState => vec![
-            snapshots(),
-            ask(
-                "Bytes of optimizer state per rank, after the first step.",
-                "print(f\"rank={dist.get_rank()} optimizer_bytes={sum(t.numel()*t.element_size() for s in optimizer.state.values() for t in s.values() if torch.is_tensor(t))}\", flush=True)",
-            ),
-            probe_step("Optimizer state per device and the wrappers of every rank, by the probe."),
-        ],
+        Item::OptimizerState => {
+            vec![snapshots(), probe_step("Optimizer state per device and the wrappers of every rank, by the probe.")]
+        }
         Item::UnsyncedBuffers => vec![
             snapshots(),
-            ask(
-                "Bytes of buffers per rank.",
-                "print(f\"rank={dist.get_rank()} buffer_bytes={sum(b.numel()*b.element_size() for b in model.buffers())}\", flush=True)",
-            ),
             probe_step("The largest buffers of every rank by name, and modules that only one rank has, by the probe."),
         ],
         Item::RankOnlyWork => vec![

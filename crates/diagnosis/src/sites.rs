@@ -115,7 +115,8 @@ pub(crate) fn compare<'a>(evidence: &'a Evidence, policy: &Policy) -> Option<Sit
 
 /// Python's, or the user's own.
 fn is_python(frame: &Frame) -> bool {
-    frame.file.ends_with(".py") || !frame.is_library()
+    let ending = frame.file.rsplit_once('.').map(|(_, ending)| ending);
+    ending == Some("py") || !frame.is_library()
 }
 
 /// The innermost frame of the user's own code, else the innermost of Python, else the innermost.

@@ -132,7 +132,7 @@ impl PrometheusReader {
             for row in table.devices.iter_mut().filter(|_| numbering != Numbering::ByName) {
                 match &mut row.subject {
                     Subject::Device(device) | Subject::MigSlice { device, .. } => {
-                        *device = device.saturating_add(shift)
+                        *device = device.saturating_add(shift);
                     }
                     Subject::Rank(_) => {}
                 }

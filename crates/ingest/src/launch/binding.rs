@@ -17,7 +17,7 @@ const MAX_DEVICE: u32 = 1024;
 static CURRENT: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     let forms = [
         // The print that the checklist recommends
-        r"\bvisible=\S* .*\bcurrent=(?:cuda:)?(\d+)\b",
+        r"\bvisible=.* current=(?:cuda:)?(\d+)\b",
         // One number, not the first of several: `torch.cuda.current_device() = 0`, `current_device: cuda:0`, `current device 0`
         r#"\bcurrent[_ ]device(?:\(\))?["']?(?: ?[=:] ?| )(?:cuda:)?(\d+)(?:$|[^\d,.]|[,.](?:$|\s+[^\s\d]))"#,
         // `Using device: cuda:0`, `using GPU 3`
@@ -32,7 +32,7 @@ static RANK: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r#"(?i)(?:^|[^\w-])(?:global[_ ])?rank["']?(?: ?[=:] ?| )(\d+)\b|\bProcess (\d+), total"#).ok()
 });
 static LOCAL: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\blocal(?:_rank)?=(\d+)\b").ok());
-static VISIBLE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\bvisible=([\w,/:.-]+) ").ok());
+static VISIBLE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\bvisible=([^=]*?) +\w+=").ok());
 
 /// What one line says of one process.
 #[derive(Debug, Clone, PartialEq)]
@@ -110,6 +110,7 @@ mod tests {
 
     #[test]
     fn the_device_that_a_process_names_as_its_own() {
+        let words = Regex::new(WORDS).unwrap();
         let all = S::VisibleDevices(["0", "1", "2", "3"].map(str::to_owned).to_vec());
         for (line, rank, settings) in [
             (
@@ -122,6 +123,15 @@ mod tests {
                 "pid=4711 rank=2 local=2 visible=GPU-abc10002-1a2b-3c4d current=0",
                 Some(2),
                 vec![S::LocalRank(2), S::VisibleDevices(vec!["GPU-abc10002-1a2b-3c4d".into()]), S::CurrentDevice(0)],
+            ),
+            (
+                "pid=4711 rank=2 local=2 visible=0, 1, 2, 3 current=2",
+                Some(2),
+                vec![
+                    S::LocalRank(2),
+                    S::VisibleDevices(["0", "1", "2", "3"].map(str::to_owned).to_vec()),
+                    S::CurrentDevice(2),
+                ],
             ),
             ("torch.cuda.current_device() = 3", None, vec![S::CurrentDevice(3)]),
             ("torch.cuda.current_device()=3", None, vec![S::CurrentDevice(3)]),
@@ -141,7 +151,7 @@ mod tests {
             ),
         ] {
             assert_eq!(current(line), Some(Binding { rank: rank.map(Rank), settings }), "{line}");
-            assert!(Regex::new(WORDS).unwrap().is_match(line), "{line}");
+            assert!(words.is_match(line), "{line}");
         }
     }
 

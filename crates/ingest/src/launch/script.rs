@@ -2,6 +2,7 @@
 
 use super::shell::{self, Variables};
 use super::{Facts, command, variables};
+use rankscope_model::LaunchSetting;
 
 /// Lines of the head that are looked at.
 const HEAD_LINES: usize = 400;
@@ -53,6 +54,8 @@ pub(super) fn read(text: &str, facts: &mut Facts<'_>) {
     }
     let mut known = Variables::new();
     let mut count = 0u32;
+    // What the commands below see, where it was set, and whether a command has taken it over.
+    let mut visible: Vec<Visible> = Vec::new();
     for command in shell::commands(text) {
         let quoted = quote(command.line).unwrap_or_default();
         let assigns = match command.words.first().map(String::as_str) {
@@ -63,8 +66,16 @@ pub(super) fn read(text: &str, facts: &mut Facts<'_>) {
         if let Some(words) = assigns {
             for (name, value) in words.iter().filter_map(|word| shell::assignment(word)) {
                 let value = shell::expanded(value, &known);
-                if let Some(setting) = variables::setting(name, &value) {
-                    facts.add(command.line, quoted, 0, setting);
+                match variables::setting(name, &value) {
+                    Some(setting @ LaunchSetting::VisibleDevices(_)) => visible.push(Visible {
+                        setting,
+                        line: command.line,
+                        quoted,
+                        blocks: command.blocks.clone(),
+                        is_taken: false,
+                    }),
+                    Some(setting) => facts.add(command.line, quoted, 0, setting),
+                    None => {}
                 }
                 if known.len() < 1024 && value.len() <= 1024 {
                     known.insert(name.to_owned(), value);
@@ -72,14 +83,44 @@ pub(super) fn read(text: &str, facts: &mut Facts<'_>) {
             }
             continue;
         }
+        let names_it = |word: &String| word == "CUDA_VISIBLE_DEVICES";
+        if command.words.first().is_some_and(|word| word == "unset") && command.words.iter().any(names_it) {
+            visible.retain(|one| one.is_taken);
+            for one in &mut visible {
+                // No command stands in this block.
+                one.blocks = vec![u32::MAX];
+            }
+            continue;
+        }
         let settings = command::settings(&command.words, &known);
         if !settings.is_empty() {
             count = count.saturating_add(1);
+            // `env -u NAME`, or devices of its own.
+            let has_own = settings.iter().any(|one| matches!(one, LaunchSetting::VisibleDevices(_)))
+                || command.words.iter().any(names_it);
+            let holds = |one: &&mut Visible| command.blocks.starts_with(&one.blocks);
+            if let Some(held) = visible.iter_mut().rev().find(holds).filter(|_| !has_own) {
+                held.is_taken = true;
+                facts.add(held.line, held.quoted, count, held.setting.clone());
+            }
         }
         for setting in settings {
             facts.add(command.line, quoted, count, setting);
         }
     }
+    // Of what no command was recognised to take over, what holds for the whole script.
+    for one in visible.into_iter().filter(|one| !one.is_taken && one.blocks.is_empty() && count == 0) {
+        facts.add(one.line, one.quoted, 0, one.setting);
+    }
+}
+
+/// Visible devices that a line of the script sets.
+struct Visible<'t> {
+    setting: LaunchSetting,
+    line: u64,
+    quoted: &'t str,
+    blocks: Vec<u32>,
+    is_taken: bool,
 }
 
 #[cfg(test)]
@@ -104,6 +145,37 @@ mod tests {
                 S::MicroBatch(2),
             ]
         );
+    }
+
+    #[test]
+    fn devices_hold_where_the_shell_would_let_them() {
+        let seen = |body: &str| {
+            let text = format!("#!/bin/bash\n{body}\n");
+            settings("run.sh", &text).into_iter().filter(|one| matches!(one, S::VisibleDevices(_))).count()
+        };
+        let run = "torchrun --nproc_per_node=4 train.py";
+        for body in [
+            format!("export CUDA_VISIBLE_DEVICES=0\n{run}"),
+            format!("main() {{\n export CUDA_VISIBLE_DEVICES=0\n {run}\n}}\nmain"),
+            format!("if [ -n \"$X\" ]; then\n export CUDA_VISIBLE_DEVICES=0\n {run}\nfi"),
+            format!("export CUDA_VISIBLE_DEVICES=0\nif true; then {run}; fi"),
+            format!("cd x && {run}\nexport CUDA_VISIBLE_DEVICES=1\n{run}"),
+            format!("CUDA_VISIBLE_DEVICES=0 {run}"),
+        ] {
+            assert_eq!(seen(&body), 1, "{body}");
+        }
+        for body in [
+            format!("if [ \"$DEBUG\" = 1 ]; then\n  export CUDA_VISIBLE_DEVICES=0\nfi\n{run}"),
+            format!("debug() {{\n export CUDA_VISIBLE_DEVICES=0\n}}\n{run}"),
+            format!("(export CUDA_VISIBLE_DEVICES=0; python pre.py)\n{run}").replace("; python pre.py", ""),
+            format!("{run}\nexport CUDA_VISIBLE_DEVICES=0"),
+            format!("case $1 in\n a) export CUDA_VISIBLE_DEVICES=0 ;;\nesac\n{run}"),
+            format!("[ -n \"$DEBUG\" ] && export CUDA_VISIBLE_DEVICES=0\n{run}"),
+            format!("export CUDA_VISIBLE_DEVICES=0\nunset CUDA_VISIBLE_DEVICES\n{run}"),
+            format!("export CUDA_VISIBLE_DEVICES=0\nenv -u CUDA_VISIBLE_DEVICES {run}"),
+        ] {
+            assert_eq!(seen(&body), 0, "{body}");
+        }
     }
 
     #[test]

@@ -11,6 +11,9 @@ pub(super) struct Command {
     pub(super) line: u64,
     /// The words without their quotes, variables not yet replaced.
     pub(super) words: Vec<String>,
+    /// The blocks that it stands in (branches, loops, functions, subshells), outermost first, by number. What is behind
+    /// `&&` or `||` is a block of its own.
+    pub(super) blocks: Vec<u32>,
 }
 
 /// Values of variables that the script itself sets to plain text.
@@ -18,6 +21,8 @@ pub(super) type Variables = BTreeMap<String, String>;
 
 /// Words of one command looked at.
 const MAX_WORDS: usize = 4096;
+/// Blocks inside each other that are told apart.
+const MAX_DEPTH: usize = 64;
 /// Longest word after variables were replaced.
 const MAX_WORD: usize = 64 << 10;
 
@@ -86,7 +91,30 @@ pub(super) fn commands(text: &str) -> Vec<Command> {
             '&' if reader.word.as_deref().is_some_and(|w| w.ends_with('>')) || chars.peek() == Some(&'>') => {
                 reader.push(c);
             }
-            ';' | '|' | '&' | '(' | ')' => reader.end_command(),
+            '(' => {
+                reader.end_command();
+                // `name()` begins no subshell.
+                if chars.peek() == Some(&')') {
+                    chars.next();
+                } else {
+                    reader.open_block();
+                    reader.subshells = reader.subshells.saturating_add(1);
+                }
+            }
+            ')' => {
+                reader.end_command();
+                // Else it ends the pattern of a `case`.
+                if let Some(left) = reader.subshells.checked_sub(1) {
+                    reader.subshells = left;
+                    reader.close_block();
+                }
+            }
+            '&' | '|' if chars.peek() == Some(&c) => {
+                chars.next();
+                reader.end_command();
+                reader.depends = true;
+            }
+            ';' | '|' | '&' => reader.end_command(),
             c if c.is_whitespace() => reader.end_word(),
             c => reader.push(c),
         }
@@ -120,6 +148,13 @@ struct Reader {
     word: Option<String>,
     words: Vec<String>,
     done: Vec<Command>,
+    blocks: Vec<u32>,
+    /// Blocks so far.
+    counted: u32,
+    /// Subshells that are open.
+    subshells: u32,
+    /// The command at hand runs only if the one before it did as hoped, or not.
+    depends: bool,
     /// The next word names the end of a here-document.
     wants_document: bool,
     document: Option<String>,
@@ -156,9 +191,40 @@ impl Reader {
     fn end_command(&mut self) {
         self.end_word();
         self.wants_document = false;
-        if !self.words.is_empty() {
-            self.done.push(Command { line: self.first, words: std::mem::take(&mut self.words) });
+        if self.words.is_empty() {
+            return;
         }
+        let words = std::mem::take(&mut self.words);
+        let first = words.first().map_or("", String::as_str);
+        if ["fi", "done", "esac", "}"].contains(&first) {
+            self.close_block();
+        } else if ["else", "elif"].contains(&first) {
+            self.close_block();
+            self.open_block();
+        } else if ["if", "for", "while", "until", "case", "select", "{"].contains(&first) {
+            self.open_block();
+        }
+        let depends = std::mem::take(&mut self.depends);
+        let mut blocks = self.blocks.clone();
+        if depends {
+            self.counted = self.counted.saturating_add(1);
+            blocks.push(self.counted);
+        }
+        // `then export A=1`, `do torchrun …`: what stands behind the word is the command.
+        let is_lead = ["then", "else", "do", "{"].contains(&first) && words.len() > 1;
+        let words = if is_lead { words.into_iter().skip(1).collect() } else { words };
+        self.done.push(Command { line: self.first, words, blocks });
+    }
+
+    fn open_block(&mut self) {
+        self.counted = self.counted.saturating_add(1);
+        if self.blocks.len() < MAX_DEPTH {
+            self.blocks.push(self.counted);
+        }
+    }
+
+    fn close_block(&mut self) {
+        self.blocks.pop();
     }
 }
 

@@ -136,6 +136,20 @@ impl Parts {
         self.words.iter().any(|w| matches!(w.as_str(), "cpu" | "host" | "ram" | "virtual" | "disk" | "swap"))
     }
 
+    /// Whether what follows is memory of a card.
+    pub(super) fn says_card(&self) -> bool {
+        self.words.iter().any(|w| matches!(w.as_str(), "gpu" | "cuda" | "vram"))
+    }
+
+    /// `memory before`: the first of two figures of one line, where `after` gives the second.
+    pub(super) fn ends_in_before(&self) -> bool {
+        self.last() == "before"
+    }
+
+    pub(super) fn is_after_alone(&self) -> bool {
+        self.is(&["after"])
+    }
+
     /// The phase, if the only word is one: `train`, `[eval]`.
     pub(super) fn phase(&self) -> Option<Phase> {
         if self.words.len() == 1 { phase(self.last()) } else { None }
@@ -252,7 +266,7 @@ impl Parts {
 }
 
 /// Words that make a size something else than device memory held by this process.
-const NO_FIGURE: [&str; 34] = [
+const NO_FIGURE: [&str; 37] = [
     "free",
     "avail",
     "available",
@@ -276,6 +290,9 @@ const NO_FIGURE: [&str; 34] = [
     "percent",
     "util",
     "theoretical",
+    "estimated",
+    "expected",
+    "saved",
     "pinned",
     "bandwidth",
     "retries",

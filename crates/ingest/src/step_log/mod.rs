@@ -83,6 +83,8 @@ pub(crate) struct StepReader<'c> {
     unitless: BTreeMap<Option<Rank>, Tally>,
     /// Lines with a result of a function that may be bytes or what somebody divided.
     small_results: Tally,
+    /// Printed tables of `memory_summary()` that name a device and no rank.
+    rankless: Tally,
     /// Lines with differences of memory, or with what is free of a card that nobody names.
     of_no_moment: Tally,
 }
@@ -194,6 +196,7 @@ impl<'c> StepReader<'c> {
             impossible: Impossible::default(),
             unitless: BTreeMap::new(),
             small_results: Tally::default(),
+            rankless: Tally::default(),
             of_no_moment: Tally::default(),
         }
     }
@@ -274,6 +277,9 @@ impl<'c> StepReader<'c> {
     fn keep_summaries(&mut self, done: Vec<Summary>) {
         for Summary { draft, at, label } in done.into_iter().filter(|summary| summary.draft.has_memory()) {
             self.of_statistics = self.of_statistics.saturating_add(1);
+            if label.rank.is_none() && self.file_rank.is_none() && draft.rank.is_none() {
+                self.rankless.add(first_line(&at));
+            }
             self.keep(draft, at, label);
         }
     }
@@ -397,6 +403,13 @@ impl<'c> StepReader<'c> {
                  another by; print torch.cuda.max_memory_allocated() of each rank"
             )
         }));
+        if self.rankless.count > 1 {
+            warnings.push(format!(
+                "{} tables of memory_summary(), the first at line {}, name a device and no rank: those of one device count as \
+                 one process over time; if several ranks print them, print the rank on each line, or one file for each",
+                self.rankless.count, self.rankless.first
+            ));
+        }
         warnings.extend(untrusted.told("has", "have").map(|lines| {
             format!(
                 "{lines} a number in front that is not the global rank (the same number stands for several processes), \

@@ -137,6 +137,7 @@ pub(super) fn records(body: &str, owner: Option<Rank>) -> Vec<Draft> {
         rank_behind: false,
         host: false,
         bare_mib: prints_bare_mib(body),
+        before: None,
     };
     if walk.bare_mib && body.contains("(val)") {
         walk.draft.phase = Some(Phase::Eval);
@@ -186,6 +187,8 @@ struct Walk<'t> {
     host: bool,
     /// A memory figure without a unit is in MiB.
     bare_mib: bool,
+    /// The figure that a key with `before` gave last.
+    before: Option<Figure>,
 }
 
 impl<'t> Walk<'t> {
@@ -298,7 +301,7 @@ impl<'t> Walk<'t> {
         let parts = Parts::of(&words);
         let mut is_result = false;
         self.draft.says_init |= parts.says_init();
-        self.host |= parts.says_host();
+        self.host = parts.says_host() || (self.host && !parts.says_card());
         let mut hint = parts.unit;
         // `(GB)` behind a key
         if let (true, Some(Kind::Word(word)), true) = (self.is_sign(0, '('), self.kind(1), self.is_sign(2, ')'))
@@ -496,10 +499,16 @@ impl<'t> Walk<'t> {
                 return;
             }
         }
-        let Some(mut key) = parts.key() else {
+        // `memory before: 100MB after: 20000MB`: what stands afterwards counts.
+        let after = self.before.filter(|_| parts.is_after_alone());
+        let Some(mut key) = after.map(Key::Memory).or_else(|| parts.key()) else {
             self.iterations_after(parts, number);
             return;
         };
+        if let Some(figure) = after {
+            *self.draft.figure(figure) = None;
+            self.before = None;
+        }
         if parts.is_usage_alone() && device {
             // returnn prints max_memory_allocated under this name.
             key = Key::Memory(Figure::PeakAllocated);
@@ -589,8 +598,28 @@ impl<'t> Walk<'t> {
         if self.draft.has(figure) {
             self.flush();
         }
+        // `100MB -> 20000MB`: the same.
+        let value = self.changed_to().unwrap_or(value);
         *self.draft.figure(figure) = Some(value);
         self.last = Some(figure);
+        self.before = parts.ends_in_before().then_some(figure);
+    }
+
+    /// The figure behind an arrow.
+    fn changed_to(&mut self) -> Option<Bytes> {
+        let arrow = match (self.kind(0), self.kind(1)) {
+            (Some(Kind::Sign('-' | '=')), Some(Kind::Sign('>'))) => 2,
+            (Some(Kind::Sign('\u{2192}')), _) => 1,
+            _ => return None,
+        };
+        let (Some(Kind::Number(number)), Some(Kind::Word(word))) =
+            (self.kind(arrow), self.kind(arrow.saturating_add(1)))
+        else {
+            return None;
+        };
+        let value = Bytes::from_float(number.value, unit(word, self.is_tight(arrow.saturating_add(1)))?)?;
+        self.advance(arrow.saturating_add(2));
+        Some(value)
     }
 
     /// `peak=-512.0MB`: no figure, and not to be passed over in silence. Without a unit it may stand for "unknown".
@@ -938,6 +967,17 @@ mod tests {
         assert_eq!(one("rank=2 step=1 shape=8x512 cur=1MB").shape, Some(vec![8, 512]));
         assert_eq!(one("GPU 3: mem 10GB").device, Some(3));
         assert_eq!(one("rank=1 step=2 allocated=19,53 GB").allocated, gib(19.53));
+        for text in [
+            "rank=1 memory before: 100MB after: 20000MB",
+            "rank=1 mem: 100MB -> 20000MB",
+            "rank=1 mem=100 MB \u{2192} 20000 MB",
+            "rank=1 step=1 cpu_mem=90000MB gpu_mem=20000MB",
+            "rank=1 step=1 gpu_mem=20000MB cpu_mem=90000MB",
+        ] {
+            assert_eq!(one(text).allocated, mib(20_000.0), "{text}");
+        }
+        assert_eq!(one("rank=1 memory before forward: 100MB").allocated, mib(100.0));
+        assert_eq!(records("rank=1 estimated memory: 100 MB", None), []);
         assert_eq!(one("rank=1 step=2 allocated=19,5GB").allocated, gib(19.5));
         assert_eq!(one("rank=1 step=2 allocated=19,530 MB").allocated, mib(19530.0));
         assert_eq!(one("rank=0 step=9 phase=eval peak=1GB").phase, Some(Phase::Eval));

@@ -42,6 +42,10 @@ pub(super) fn figures(body: &str) -> Vec<(Figure, Bytes)> {
 fn value(after: &str) -> Option<Bytes> {
     let digits = after.trim_start_matches(['\'', '"', ',', ':', '=', ' ', '\t', '\u{a0}']);
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    // In a dictionary a sign follows each value: where none does, the print was cut, perhaps amid the number.
+    if after.starts_with(['\'', '"']) && end == digits.len() {
+        return None;
+    }
     digits.get(..end)?.parse().ok().map(Bytes)
 }
 
@@ -56,6 +60,7 @@ mod tests {
         assert_eq!(figures(" \"allocated_bytes.all.peak\": 123,"), peak);
         assert_eq!(figures("allocated_bytes.all.peak: 123"), peak);
         assert_eq!(figures("allocated_bytes/all/peak=123"), peak);
+        assert_eq!(figures("('allocated_bytes.all.peak', 12"), []);
         assert_eq!(figures("('active_bytes.all.peak', 5), ('allocated_bytes.all.allocated', 6)"), []);
         assert_eq!(figures("('active_bytes.all.current', 5),"), [(Figure::Active, Bytes(5))]);
         assert_eq!(
