@@ -44,7 +44,7 @@ pub(crate) struct Case<'a> {
     pub on_cards: Option<(Comparison, Spread)>,
     /// Every comparison, for rules that look at a certain quantity.
     pub comparisons: Vec<Comparison>,
-    /// References to the training records: many rules rest on all of them, and a log has hundreds of thousands.
+    /// See [`Case::batch_refs`]: many rules rest on all of them, and a log has hundreds of thousands.
     batches: OnceCell<Vec<EvidenceRef>>,
 }
 
@@ -125,7 +125,7 @@ impl<'a> Case<'a> {
         self.left.use_without(table, self.tables.get(table)?.gpu(card)?)
     }
 
-    /// The table of a series that shows most: nobody who has left since, most visits, then processes at all (a CSV loop of the same cards lists
+    /// The table of a series that shows most: all cards, nobody who has left since, most visits, then processes at all (a CSV loop of the same cards lists
     /// none), then most memory, then the latest.
     pub fn focus_of(&self, series: &[usize]) -> Option<(usize, &TableView<'a>)> {
         let most =
@@ -225,11 +225,7 @@ fn series(tables: &[TableView], evidence: &Evidence) -> Vec<Vec<usize>> {
         pids: BTreeSet<u32>,
         members: Vec<usize>,
     }
-    let later_of_file = |index: usize| {
-        let file = |view: &TableView| view.table.at.artifact;
-        let own = tables.get(index).map(file);
-        tables.iter().skip(index.saturating_add(1)).any(|view| Some(file(view)) == own)
-    };
+    let is_of = |index: usize, file: ArtifactId| tables.get(index).is_some_and(|view| view.table.at.artifact == file);
     let mut groups: Vec<Group> = Vec::new();
     for (index, view) in tables.iter().enumerate() {
         let cards: Vec<(Subject, Option<u64>)> = view.gpus.iter().map(|gpu| (gpu.subject, gpu.total)).collect();
@@ -250,11 +246,9 @@ fn series(tables: &[TableView], evidence: &Evidence) -> Vec<Vec<usize>> {
         };
         // The last reading of a loop that was ended while it was written lacks its last cards.
         let is_rest = |group: &&mut Group| {
-            let of_same_file =
-                |member: &usize| tables.get(*member).is_some_and(|other| other.table.at.artifact == artifact);
             group.members.len() >= 2
-                && group.members.last().is_some_and(of_same_file)
-                && !later_of_file(index)
+                && group.members.last().is_some_and(|member| is_of(*member, artifact))
+                && !is_of(index.saturating_add(1), artifact)
                 && cards.len() < group.cards.len()
                 && group.cards.starts_with(&cards)
         };

@@ -303,7 +303,7 @@ fn inconclusive(case: &Case, causes: &[Cause], ledger: &Ledger, next: Next, fail
 
 fn nothing_to_compare(case: &Case, ledger: &Ledger) -> String {
     let has_figures = !(case.tables.iter().all(|view| view.max_used().is_none() && view.processes.is_empty())
-        && !case.evidence.steps.iter().any(has_memory)
+        && !case.evidence.steps.iter().any(rankscope_model::StepRecord::has_memory)
         && !case.evidence.ooms.iter().any(has_figure)
         && case.evidence.snapshots.is_empty()
         && case.evidence.traces.iter().all(|trace| trace.peak.is_none()));
@@ -357,12 +357,6 @@ fn has_figure(oom: &rankscope_model::OomEvent) -> bool {
     figures.iter().any(Option::is_some) || !oom.others.is_empty()
 }
 
-/// A step record with a figure of memory.
-fn has_memory(row: &rankscope_model::StepRecord) -> bool {
-    let quantities = [row.allocated, row.peak_allocated, row.reserved, row.peak_reserved, row.device_used];
-    quantities.iter().any(Option::is_some)
-}
-
 /// What was read and understood although it tells no memory.
 fn without_figures(case: &Case) -> Vec<String> {
     let evidence = case.evidence;
@@ -388,7 +382,7 @@ fn without_figures(case: &Case) -> Vec<String> {
 /// Ranks and cards of which some figure is known.
 fn with_figures(case: &Case) -> BTreeSet<Subject> {
     let mut found: BTreeSet<Subject> =
-        case.evidence.steps.iter().filter(|row| has_memory(row)).map(|row| row.subject).collect();
+        case.evidence.steps.iter().filter(|row| row.has_memory()).map(|row| row.subject).collect();
     for oom in case.evidence.ooms.iter().filter(|oom| !oom.host_memory && has_figure(oom)) {
         found.extend(oom.rank.map(Subject::Rank).or(oom.device.map(Subject::Device)));
     }

@@ -391,6 +391,12 @@ impl StepRecord {
         }
     }
 
+    /// Whether it tells any memory.
+    pub fn has_memory(&self) -> bool {
+        let figures = [self.allocated, self.peak_allocated, self.reserved, self.peak_reserved, self.device_used];
+        figures.iter().any(Option::is_some)
+    }
+
     /// Whether it tells anything of a batch.
     pub fn has_batch(&self) -> bool {
         let counts = [self.batch_samples, self.batch_tokens, self.routed_tokens];

@@ -117,7 +117,8 @@ pub enum LaunchSetting {
         /// The other one.
         other: u32,
     },
-    /// The physical GPU that a process works on, by its PCI bus id; once for each GPU of the process.
+    /// The physical GPU that a process works on, by its PCI bus id, with `@` and the host behind it where the line names
+    /// one; once for each GPU of the process.
     PhysicalGpu(String),
     /// The GPU that a process has made its current one, as it counts the GPUs that it sees.
     CurrentDevice(u32),

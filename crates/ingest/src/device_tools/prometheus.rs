@@ -25,9 +25,8 @@ pub(super) struct PrometheusReader {
     open: BTreeMap<String, Open>,
     /// Scrapes that have ended, with their hosts.
     done: Vec<(String, Open)>,
-    /// Samples of memory that are no size, and the line of the first.
-    sizeless: u64,
-    first_sizeless: u64,
+    /// Samples of memory that are no size.
+    sizeless: Tally,
     /// Samples of GPUs that tell no memory, and whether any does.
     of_others: Tally,
     tells_memory: bool,
@@ -69,14 +68,14 @@ impl PrometheusReader {
     pub(super) fn finish(&mut self, sink: &mut Sink<'_>) {
         self.done.extend(std::mem::take(&mut self.open));
         self.give(sink);
-        if self.sizeless > 0 {
+        if self.sizeless.count > 0 {
             sink.warn(format!(
                 "line {}: {} of memory {} no size (not a number, negative, or what DCGM prints where it does not know), \
                  so the memory of {} is not known",
-                self.first_sizeless,
-                counted(self.sizeless, "sample", "samples"),
-                if self.sizeless == 1 { "is" } else { "are" },
-                if self.sizeless == 1 { "that GPU" } else { "those GPUs" },
+                self.sizeless.first,
+                counted(self.sizeless.count, "sample", "samples"),
+                if self.sizeless.count == 1 { "is" } else { "are" },
+                if self.sizeless.count == 1 { "that GPU" } else { "those GPUs" },
             ));
         }
         if let Some(lines) = self.of_others.told("has", "have").filter(|_| !self.tells_memory) {
@@ -103,24 +102,15 @@ impl PrometheusReader {
                 sink.push(ArtifactKind::Prometheus, open.into_table(), numbering);
             });
         }
-        let mut first: BTreeMap<String, u32> = BTreeMap::new();
         let mut next = 0u32;
-        let mut ranges = Vec::new();
-        for (host, width) in &hosts {
-            let last = next.saturating_add(*width).saturating_sub(1);
-            let name = if host.is_empty() { "a host without a name" } else { host };
-            ranges.push(if next == last {
-                format!("GPU {next} on {name}")
-            } else {
-                format!("GPU {next} to {last} on {name}")
-            });
-            first.insert((*host).to_owned(), next);
+        let mut ranges: Vec<(String, u32, u32)> = Vec::new();
+        for (host, width) in hosts {
+            let last = next.saturating_add(width).saturating_sub(1);
+            ranges.push((host.to_owned(), next, last));
             next = last.saturating_add(1);
         }
-        let count = ranges.len();
-        ranges.truncate(MAX_NAMED);
-        let more = if count > MAX_NAMED { "; and so on" } else { "" };
-        sink.warn(format!("the GPUs of {count} hosts are numbered through: {}{more}", ranges.join("; ")));
+        sink.warn(numbered_through(ranges.len(), &ranges, |_| String::new()));
+        let first: BTreeMap<String, u32> = ranges.into_iter().map(|(host, first, _)| (host, first)).collect();
         let mut scrapes: BTreeMap<String, usize> = BTreeMap::new();
         let mut readings: BTreeMap<usize, (DeviceTable, Numbering)> = BTreeMap::new();
         for (host, open) in done {
@@ -178,10 +168,7 @@ impl PrometheusReader {
         if let Metric::Used(unit) | Metric::Free(unit) | Metric::Reserved(unit) | Metric::Total(unit) = metric
             && sample.bytes(unit).is_none()
         {
-            self.sizeless = self.sizeless.saturating_add(1);
-            if self.sizeless == 1 {
-                self.first_sizeless = line.number;
-            }
+            self.sizeless.add(line.number);
         }
         self.add(name, metric, &sample, sink.at(line), sink);
         true
@@ -271,6 +258,20 @@ impl Open {
         self.table.devices = devices;
         self.table
     }
+}
+
+/// Whose cards are which where those of `hosts` hosts are numbered through; `of` adds who had those of a host.
+pub(super) fn numbered_through(hosts: usize, ranges: &[(String, u32, u32)], of: impl Fn(&str) -> String) -> String {
+    let range = |(host, first, last): &(String, u32, u32)| {
+        let name = if host.is_empty() { "a host without a name" } else { host };
+        let numbers = if first == last { format!("GPU {first}") } else { format!("GPU {first} to {last}") };
+        format!("{numbers} on {name}{}", of(host))
+    };
+    let mut named: Vec<String> = ranges.iter().take(MAX_NAMED).map(range).collect();
+    if ranges.len() > MAX_NAMED {
+        named.push(format!("and so on for {} hosts", ranges.len()));
+    }
+    format!("the GPUs of {hosts} hosts are numbered through: {}", named.join("; "))
 }
 
 /// What a metric says, and its name for telling samples apart.

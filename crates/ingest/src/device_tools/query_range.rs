@@ -6,7 +6,7 @@
 
 mod envelope;
 
-use super::prometheus::{Metric, metric, size};
+use super::prometheus::{Metric, metric, numbered_through, size};
 use super::values;
 use crate::lines::counted;
 use crate::live_record::clock;
@@ -30,8 +30,6 @@ const MAX_POINTS: usize = 4 << 20;
 const MAX_OF_CAPACITY: usize = 64;
 /// Labels of one series that are looked at.
 const MAX_LABELS: usize = 64;
-/// Hosts that a warning names.
-const MAX_NAMED: usize = 16;
 /// Where every answer begins to say what it is.
 const MAX_HEAD: usize = 4096;
 /// Microseconds between readings when the series do not tell.
@@ -425,16 +423,7 @@ impl Numbered {
             if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) }
         };
         if hosts.len() > 1 {
-            let range = |(host, first, last): &(String, u32, u32)| {
-                let name = if host.is_empty() { "a host without a name" } else { host };
-                let numbers = if first == last { format!("GPU {first}") } else { format!("GPU {first} to {last}") };
-                format!("{numbers} on {name}{}", of(host))
-            };
-            let mut ranges: Vec<String> = self.ranges.iter().take(MAX_NAMED).map(range).collect();
-            if self.ranges.len() > MAX_NAMED {
-                ranges.push(format!("and so on for {} hosts", self.ranges.len()));
-            }
-            said.push(format!("the GPUs of {} hosts are numbered through: {}", hosts.len(), ranges.join("; ")));
+            said.push(numbered_through(hosts.len(), &self.ranges, of));
         } else if let Some(host) = hosts.first().filter(|host| !of(host).is_empty()) {
             said.push(format!("who had the GPUs, as the labels say:{}", of(host)));
         }

@@ -141,6 +141,9 @@ impl Joined {
             return;
         }
         if known.is_some() {
+            if self.are_several {
+                return;
+            }
             // Started anew on the same GPUs: what came later holds. Else nobody knows what the numbers count.
             let gpu = |one: &Joining| (one.process.0.clone(), one.bus_id.clone());
             let is_restart = self.of_rank.values().any(|(one, _)| gpu(one) == gpu(&joining))

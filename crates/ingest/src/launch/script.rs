@@ -54,9 +54,13 @@ pub(super) fn read(text: &str, facts: &mut Facts<'_>) {
     }
     let mut known = Variables::new();
     let mut count = 0u32;
-    // What the commands below see, where it was set, and whether a command has taken it over.
+    // What the commands below see, and where it was set; the last one holds.
     let mut visible: Vec<Visible> = Vec::new();
     for command in shell::commands(text) {
+        // No command stands in a block again that has ended.
+        while visible.last().is_some_and(|one| !command.blocks.starts_with(&one.blocks)) {
+            visible.pop();
+        }
         let quoted = quote(command.line).unwrap_or_default();
         let assigns = match command.words.first().map(String::as_str) {
             Some("export" | "declare" | "local" | "readonly") => command.words.get(1..),
@@ -67,13 +71,9 @@ pub(super) fn read(text: &str, facts: &mut Facts<'_>) {
             for (name, value) in words.iter().filter_map(|word| shell::assignment(word)) {
                 let value = shell::expanded(value, &known);
                 match variables::setting(name, &value) {
-                    Some(setting @ LaunchSetting::VisibleDevices(_)) => visible.push(Visible {
-                        setting,
-                        line: command.line,
-                        quoted,
-                        blocks: command.blocks.clone(),
-                        is_taken: false,
-                    }),
+                    Some(setting @ LaunchSetting::VisibleDevices(_)) => {
+                        visible.push(Visible { setting, line: command.line, quoted, blocks: command.blocks.clone() });
+                    }
                     Some(setting) => facts.add(command.line, quoted, 0, setting),
                     None => {}
                 }
@@ -85,11 +85,7 @@ pub(super) fn read(text: &str, facts: &mut Facts<'_>) {
         }
         let names_it = |word: &String| word == "CUDA_VISIBLE_DEVICES";
         if command.words.first().is_some_and(|word| word == "unset") && command.words.iter().any(names_it) {
-            visible.retain(|one| one.is_taken);
-            for one in &mut visible {
-                // No command stands in this block.
-                one.blocks = vec![u32::MAX];
-            }
+            visible.clear();
             continue;
         }
         let settings = command::settings(&command.words, &known);
@@ -98,9 +94,7 @@ pub(super) fn read(text: &str, facts: &mut Facts<'_>) {
             // `env -u NAME`, or devices of its own.
             let has_own = settings.iter().any(|one| matches!(one, LaunchSetting::VisibleDevices(_)))
                 || command.words.iter().any(names_it);
-            let holds = |one: &&mut Visible| command.blocks.starts_with(&one.blocks);
-            if let Some(held) = visible.iter_mut().rev().find(holds).filter(|_| !has_own) {
-                held.is_taken = true;
+            if let Some(held) = visible.last().filter(|_| !has_own) {
                 facts.add(held.line, held.quoted, count, held.setting.clone());
             }
         }
@@ -108,8 +102,8 @@ pub(super) fn read(text: &str, facts: &mut Facts<'_>) {
             facts.add(command.line, quoted, count, setting);
         }
     }
-    // Of what no command was recognised to take over, what holds for the whole script.
-    for one in visible.into_iter().filter(|one| !one.is_taken && one.blocks.is_empty() && count == 0) {
+    // Where no command was recognised, what holds for the whole script.
+    for one in visible.into_iter().filter(|one| one.blocks.is_empty() && count == 0) {
         facts.add(one.line, one.quoted, 0, one.setting);
     }
 }
@@ -120,7 +114,6 @@ struct Visible<'t> {
     line: u64,
     quoted: &'t str,
     blocks: Vec<u32>,
-    is_taken: bool,
 }
 
 #[cfg(test)]

@@ -149,6 +149,8 @@ struct Reader {
     words: Vec<String>,
     done: Vec<Command>,
     blocks: Vec<u32>,
+    /// Open blocks beyond [`MAX_DEPTH`].
+    deeper: u32,
     /// Blocks so far.
     counted: u32,
     /// Subshells that are open.
@@ -220,11 +222,16 @@ impl Reader {
         self.counted = self.counted.saturating_add(1);
         if self.blocks.len() < MAX_DEPTH {
             self.blocks.push(self.counted);
+        } else {
+            self.deeper = self.deeper.saturating_add(1);
         }
     }
 
     fn close_block(&mut self) {
-        self.blocks.pop();
+        match self.deeper.checked_sub(1) {
+            Some(left) => self.deeper = left,
+            None => drop(self.blocks.pop()),
+        }
     }
 }
 

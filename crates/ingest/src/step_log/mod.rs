@@ -377,14 +377,9 @@ impl<'c> StepReader<'c> {
                  it: too small to tell, and left out; print the unit behind the number"
             )
         }));
-        // Where other figures were read, a bare number beside them may be anything.
-        let has_memory = |record: &StepRecord| {
-            let figures = [record.allocated, record.peak_allocated, record.reserved, record.peak_reserved];
-            figures.iter().any(Option::is_some) || record.device_used.is_some()
-        };
-        // But of a rank without any figure they are all that was printed.
+        // Where other figures were read, a bare number beside them may be anything. But of a rank without any figure they are all that was printed.
         let measured: BTreeSet<Option<Rank>> =
-            records.iter().filter(|record| has_memory(record)).map(|record| record.subject.rank().map(Rank)).collect();
+            records.iter().filter(|record| record.has_memory()).map(|record| record.subject.rank().map(Rank)).collect();
         let mut unitless = Tally::default();
         for (owner, lines) in &self.unitless {
             if measured.is_empty() || (owner.is_some() && !measured.contains(owner)) {
@@ -396,7 +391,8 @@ impl<'c> StepReader<'c> {
                 "{lines} a memory figure without a unit, which was left out; print MB, MiB, GB or GiB behind the number"
             )
         }));
-        let of_no_moment = self.of_no_moment.told("tells", "tell").filter(|_| !records.iter().any(has_memory));
+        let of_no_moment =
+            self.of_no_moment.told("tells", "tell").filter(|_| !records.iter().any(StepRecord::has_memory));
         warnings.extend(of_no_moment.map(|lines| {
             format!(
                 "{lines} how memory changed, or what is free of a card of unknown size, which no rank can be held against \

@@ -339,7 +339,7 @@ impl<'t> Walk<'t> {
         match self.kind(0) {
             Some(Kind::Number(number)) => self.number_value(&parts, number, hint, equals, device),
             Some(Kind::Sign('-')) if self.is_tight(1) => self.negative_value(&parts, hint),
-            Some(Kind::Word(word)) if is_no_number(word) => self.no_number_value(&parts, hint),
+            Some(Kind::Word(word)) if is_no_number(word) => self.no_number_value(&parts),
             Some(Kind::Sign('(' | '[')) => self.shape_value(&parts),
             Some(Kind::Word("torch")) if self.is_sign(1, '.') && self.kind(2) == Some(Kind::Word("Size")) => {
                 self.advance(3);
@@ -630,24 +630,20 @@ impl<'t> Walk<'t> {
             Some(Kind::Word(word)) => unit(word, self.is_tight(0)),
             _ => None,
         };
-        self.refuse(parts, printed.or(hint));
+        if printed.or(hint).or(self.unit).is_some() {
+            self.refuse(parts);
+        }
     }
 
     /// `peak=nanMB`, `"peak_mb": NaN`.
-    fn no_number_value(&mut self, parts: &Parts, hint: Option<u64>) {
-        let Some(Kind::Word(word)) = self.kind(0) else { return };
+    fn no_number_value(&mut self, parts: &Parts) {
         self.advance(1);
-        let printed = match self.kind(0) {
-            Some(Kind::Word(word)) => unit(word, false),
-            _ => word.get(3..).and_then(|rest| unit(rest, true)),
-        };
         // Without a unit too: unlike -1, it stands for nothing else.
-        self.refuse(parts, printed.or(hint).or(Some(1)));
+        self.refuse(parts);
     }
 
-    fn refuse(&mut self, parts: &Parts, unit: Option<u64>) {
-        let is_memory = matches!(parts.key(), Some(Key::Memory(_)));
-        self.draft.has_impossible |= is_memory && !self.host && unit.or(self.unit).is_some();
+    fn refuse(&mut self, parts: &Parts) {
+        self.draft.has_impossible |= matches!(parts.key(), Some(Key::Memory(_))) && !self.host;
     }
 
     fn set_rank(&mut self, number: Number) {

@@ -29,11 +29,10 @@ fn one_device_each(case: &Case, ledger: &mut Ledger) {
         return;
     }
     let refs = case.refs(of_rank.values().map(|(fact, _)| &fact.at));
-    let distinct: BTreeSet<&str> = of_rank.values().map(|(_, device)| *device).collect();
+    let distinct = tally(of_rank.values().map(|(_, device)| *device));
     let ranks = words::counted(of_rank.len(), "rank", "ranks");
     let nodes = nodes_of(case, of_rank.keys().copied());
-    let on = |device: &str| of_rank.values().filter(|(_, seen)| *seen == device).count();
-    if distinct.len() < of_rank.len() && nodes.is_some_and(|nodes| distinct.iter().all(|device| on(device) <= nodes)) {
+    if distinct.len() < of_rank.len() && nodes.is_some_and(|nodes| distinct.values().all(|ranks| *ranks <= nodes)) {
         let text = format!("Each of {ranks} sees one GPU, and no other rank of its node sees it.");
         ledger.signal(&[CauseLabel::RankGpuMapping, CauseLabel::CtxNoSetDevice], -weight::STRONG, &text, &refs);
         suspect(ledger, ItemStatus::Pass, None, text, refs);
@@ -49,7 +48,7 @@ fn one_device_each(case: &Case, ledger: &mut Ledger) {
         ledger.signal(&strays, -weight::STRONG, &text, &refs);
         suspect(ledger, ItemStatus::Pass, None, text, refs);
     } else if distinct.len() == 1 {
-        let device = distinct.first().copied().unwrap_or_default();
+        let device = distinct.keys().next().copied().unwrap_or_default();
         let text = format!("All of {ranks} see GPU {device} and no other; on one node they share it.");
         ledger.signal(&[CauseLabel::RankGpuMapping], weight::GOOD, &text, &refs);
         suspect(ledger, ItemStatus::Suspect, Some(CauseLabel::RankGpuMapping), text, refs);
@@ -79,8 +78,8 @@ fn physical_gpus(case: &Case, ledger: &mut Ledger) {
         suspect(ledger, ItemStatus::Suspect, None, text, refs);
         return;
     }
-    let on = |card: &str| of_rank.values().filter(|own| own.len() == 1 && own.contains(card)).count();
-    let crowd: Vec<(usize, &str)> = cards.iter().map(|card| (on(card), *card)).collect();
+    let alone = tally(of_rank.values().filter(|own| own.len() == 1).flatten().copied());
+    let crowd: Vec<(usize, &str)> = cards.iter().map(|card| (alone.get(card).copied().unwrap_or(0), *card)).collect();
     let (Some(most), Some(least)) = (crowd.iter().max(), crowd.iter().min()) else { return };
     let label = CauseLabel::RankGpuMapping;
     if most.0 < 2 {
@@ -124,11 +123,17 @@ fn nodes_of(case: &Case, ranks: impl Iterator<Item = u32>) -> Option<usize> {
             local.insert(rank.0, *number);
         }
     }
-    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
-    for rank in ranks {
-        *counts.entry(*local.get(&rank)?).or_default() += 1;
+    let numbers: Option<Vec<u32>> = ranks.map(|rank| local.get(&rank).copied()).collect();
+    tally(numbers?.into_iter()).values().copied().max()
+}
+
+/// How often each comes.
+fn tally<K: Ord>(all: impl Iterator<Item = K>) -> BTreeMap<K, usize> {
+    let mut counts = BTreeMap::new();
+    for one in all {
+        *counts.entry(one).or_default() += 1;
     }
-    counts.values().copied().max()
+    counts
 }
 
 /// Each rank printed the GPU that it has made current: one for each, or one for several.
