@@ -740,8 +740,8 @@ fn a_worker_without_its_servers_says_what_it_needs() {
 async fn a_file_that_one_server_had_begun_to_take_in_is_ended_at_another() {
     let Some(house) = House::new("parts").await else { return };
     let mut servers = [house.start("a", &[]), house.start("b", &[])];
-    // More than what is kept at once, and a table at the end of it.
-    let mut file = vec![b'\n'; 20 << 20];
+    // More than what is kept at once, and a table at the end of it. The lines are long, as each costs its reader time.
+    let mut file = [b' '; 1023].iter().copied().chain([b'\n']).cycle().take(20 << 20).collect::<Vec<u8>>();
     file.extend_from_slice(&data("nvidia-smi.txt"));
     let length = format!("Upload-Length: {}\r\nUpload-Metadata: filename c21pLnR4dA==\r\n", file.len());
     let first = &servers[0];
